@@ -47,13 +47,13 @@ def test_the_model_is_that_of_counting_in_memory(tmp_path: Path, size: int, end:
     assert found is not None and equal(found, in_memory(config, tokens))
 
 
-def test_memory_that_is_not_there_is_a_limit_and_no_wish(tmp_path: Path) -> None:
+def test_a_limit_above_the_memory_of_the_machine_is_allowed(tmp_path: Path) -> None:
     config, tokens = NGramConfig(vocabulary=20, order=4, end=0), stream(250, 0)
     found = DiskCounter(config, tmp_path / "work", 1 << 50).count(tokens, silent, lambda: False)
     assert found is not None and equal(found, in_memory(config, tokens))
 
 
-def test_stopped_after_every_step_it_goes_on_to_the_same_model(tmp_path: Path) -> None:
+def test_stopped_after_every_step_it_resumes_to_the_same_model(tmp_path: Path) -> None:
     config, tokens = NGramConfig(vocabulary=20, order=3, end=0), stream(150, 0)
     found, tries = None, 0
     while found is None and tries < 60:
@@ -63,7 +63,7 @@ def test_stopped_after_every_step_it_goes_on_to_the_same_model(tmp_path: Path) -
     assert 3 < tries < 60 and found is not None and equal(found, in_memory(config, tokens))
 
 
-def test_what_another_text_left_is_not_taken(tmp_path: Path) -> None:
+def test_the_progress_of_another_text_is_not_used(tmp_path: Path) -> None:
     config = NGramConfig(vocabulary=20, order=3, end=0)
     steps = iter(range(9))
     assert DiskCounter(config, tmp_path, 1).count(stream(200, 0), silent, lambda: next(steps, None) is None) is None

@@ -74,7 +74,7 @@ def texts(found):
     return [one.text for one in found]
 
 
-def test_lines_keep_their_places(turner):
+def test_lines_keep_their_order(turner):
     lines = ["a b", "", "c", "   ", "d e f g", "\t", "h"]
     found = turner.translate(lines, GREEDY)
     assert texts(found) == ["b a", "", "c", "", "g f e d", "", "h"]
@@ -87,14 +87,14 @@ def test_no_lines_give_no_lines(turner):
     assert turner.translate([], GREEDY) == [] and texts(turner.translate([""], GREEDY)) == [""]
 
 
-def test_a_line_that_is_too_long_is_cut_and_said_by_its_number(turner):
+def test_a_note_names_a_line_that_is_cut(turner):
     notes = []
     found = turner.translate(["a", "a b c d e f g", "b"], GREEDY, notes=notes)
     assert texts(found) == ["a", "e d c b a", "b"]
     assert notes == ["line 2 has 8 tokens, more than the model's 6: cut"]
 
 
-def test_line_numbers_go_on_from_block_to_block(turner):
+def test_line_numbers_continue_from_block_to_block(turner):
     notes = []
     turner.translate(["a", "a b c d e f g"], GREEDY, notes=notes, first=2001)
     assert notes[0].startswith("line 2002 ")
@@ -176,7 +176,7 @@ def test_a_very_long_line_is_split_in_time_that_grows_with_it(turner, monkeypatc
 
 
 @pytest.mark.parametrize("kind", ["word", "char", "byte", "bpe"])
-def test_characters_never_seen_are_no_error(kind):
+def test_unseen_characters_are_no_error(kind):
     held = tokenizer(kind, WORDS)
     translator = Translator(Turner(held.size, held.end, context=64), held, held)
     (found,) = translator.translate(["a ☃ 漢字 b"], GREEDY)
@@ -215,7 +215,7 @@ LINES = ["a b c", "d", "", "e f g h a b", "h", "c c c", "b a"]
 
 @pytest.mark.parametrize("system", ["transformer", "seq2seq"])
 @pytest.mark.parametrize("beam", [1, 3])
-def test_together_is_one_by_one(system, beam, monkeypatch):
+def test_a_batch_gives_the_translations_of_single_lines(system, beam, monkeypatch):
     words = tokenizer("word", WORDS)
     translator = Translator(random_model(words, system=system), words, words)
     how = Search(beam=beam, nbest=beam)
@@ -265,7 +265,7 @@ def forgetful():
     return Translator(model, words, words)
 
 
-def test_unknown_words_become_the_words_they_looked_at(forgetful):
+def test_unknown_words_become_the_words_they_attend_to(forgetful):
     """It says the source backwards, so the place of a word is not where it stands but where was looked."""
     lines = ["a Zürich b c", "Oslo", "a b", "h g f Paris Rome e d c b a"]
     assert texts(forgetful.translate(lines, GREEDY, replace_unknown=True)) == [

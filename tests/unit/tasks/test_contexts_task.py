@@ -39,7 +39,7 @@ def elmo(folder):
     return ensue.fit("elmo", folder / "text.txt", out=folder / "elmo", settings={**SHAPE, "train.steps": 6})
 
 
-def test_a_row_is_a_sentence_between_marks_and_long_ones_are_cut():
+def test_a_row_is_a_sentence_between_end_tokens_and_long_ones_are_cut():
     tokenizer = fit_spelled_words([("a b c d e", True, True)])
     rows = encode_sentences(["a b c", "", "a b c d e"], tokenizer, longest=3)
     assert rows.lengths.tolist() == [5, 5, 4]
@@ -62,7 +62,7 @@ def test_it_scores_sentences_and_fills_gaps(elmo, folder):
         elmo.fill("the boat")
 
 
-def test_a_run_that_is_stopped_goes_on_to_the_bit(folder):
+def test_an_interrupted_run_resumes_to_the_bit(folder):
     settings = {
         **SHAPE,
         "dropout": 0.2,
@@ -105,7 +105,7 @@ def test_a_tagger_reads_the_layers_of_a_run_beside_its_own_vectors(tagger, elmo)
     assert read_toml(tagger.folder.settings)["features.run"] == str(elmo.folder.path)
 
 
-def test_words_nobody_has_seen_are_spelt(tagger):
+def test_unseen_words_are_read_by_their_characters(tagger):
     one, other = (tagger.predict([f"{word} sat"])[0] for word in ("Zyx", "Q1"))
     assert len(one["tags"]) == len(other["tags"]) == 2
     tokens = [tagger.tokenizer.encode(word)[0] for word in ("Zyx", "Q1")]
@@ -113,7 +113,7 @@ def test_words_nobody_has_seen_are_spelt(tagger):
     assert not torch.allclose(x[0, 0], x[0, 1])
 
 
-def test_a_tagger_with_features_goes_on_to_the_bit(elmo, folder):
+def test_an_interrupted_tagger_with_features_resumes_to_the_bit(elmo, folder):
     settings = {"hidden": 6, "train.steps": 6, "train.checkpoint_every": 2, "train.keep": "last", "train.eval_every": 3}
     runs = [
         ensue.fit("tag", folder / "train.conll", begin_with=elmo.folder.path, out=folder / name, settings=settings)
@@ -167,7 +167,7 @@ def test_senses_of_a_word_in_its_contexts(elmo, folder):
     assert "one vector per word" in letters.note
 
 
-def test_layers_can_be_looked_at(tagger, plain_out=None):
+def test_the_weights_of_layers_are_shown(tagger, plain_out=None):
     from ensue.verbs.look import look
 
     seen = look("layers", [tagger.folder.path])
@@ -185,7 +185,7 @@ def test_layers_can_be_looked_at(tagger, plain_out=None):
         ("elmo", {"train.batch": 3}, "batch_tokens"),
     ],
 )
-def test_what_makes_no_sense_is_refused(folder, what, settings, said):
+def test_settings_that_contradict_each_other_are_refused(folder, what, settings, said):
     file = folder / ("train.conll" if what == "tag" else "text.txt")
     with pytest.raises(InputError, match=said):
         ensue.fit(what, file, model="lstm" if what == "tag" else "", out=folder / "never", settings=settings)

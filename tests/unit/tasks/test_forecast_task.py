@@ -23,7 +23,7 @@ def series(tmp_path, steps=200, name="s.csv"):
     return path
 
 
-def test_time_is_split_and_never_mixed(tmp_path):
+def test_each_series_is_split_in_time(tmp_path):
     corpus = forecast.TASK.read_corpus(settings(series(tmp_path), window=10, horizon=5), None, silent)
     train, choose, valid = corpus.train.origins, corpus.choose.origins, corpus.valid.origins
     assert (train[0], train[-1]) == (10, 140 - 5)
@@ -31,7 +31,7 @@ def test_time_is_split_and_never_mixed(tmp_path):
     assert (valid[0], valid[-1]) == (160, 200 - 5)
 
 
-def test_scaling_is_fitted_on_the_past_only(tmp_path):
+def test_the_scale_is_fitted_to_the_training_part_only(tmp_path):
     corpus = forecast.TASK.read_corpus(settings(series(tmp_path), window=10, horizon=5), None, silent)
     assert corpus.encoding.mean[0] == pytest.approx(np.arange(140).mean())
     assert corpus.encoding.deviation[0] == pytest.approx(np.arange(140).std())
@@ -39,7 +39,7 @@ def test_scaling_is_fitted_on_the_past_only(tmp_path):
     assert plain.encoding.mean.tolist() == [0, 0] and plain.encoding.deviation.tolist() == [1, 1]
 
 
-def test_what_is_held_out_changes_nothing_of_what_is_learnt_from(tmp_path):
+def test_held_out_values_do_not_change_the_training_part(tmp_path):
     path = series(tmp_path)
     before = forecast.TASK.read_corpus(settings(path, window=10), None, silent)
     lines = path.read_text().splitlines()
@@ -50,7 +50,7 @@ def test_what_is_held_out_changes_nothing_of_what_is_learnt_from(tmp_path):
     assert before.hash != after.hash
 
 
-def test_a_series_that_is_too_short_says_both_numbers(tmp_path):
+def test_the_error_for_a_short_series_names_its_length_and_the_length_needed(tmp_path):
     path = series(tmp_path, 40)
     with pytest.raises(
         InputError, match=r"s\.csv: there are 28 steps to learn from, fewer than a window of 50 and a horizon of 3"
@@ -58,7 +58,7 @@ def test_a_series_that_is_too_short_says_both_numbers(tmp_path):
         forecast.TASK.read_corpus(settings(path, window=50, horizon=3), None, silent)
 
 
-def test_waves_are_split_by_series_and_read_as_they_are():
+def test_waves_are_split_by_series_and_not_scaled():
     corpus = forecast.TASK.read_corpus(
         resolve("linear", preset="waves", layers=[{"data.files": ("waves",)}]), None, silent
     )
@@ -67,7 +67,7 @@ def test_waves_are_split_by_series_and_read_as_they_are():
     assert corpus.train.values.dtype == np.float32 and corpus.valid.origins[-1] == 10_000 * 51 - 1
 
 
-def test_the_model_is_as_wide_as_the_table(tmp_path):
+def test_the_model_has_an_input_for_each_column(tmp_path):
     chosen = settings(series(tmp_path), window=10, horizon=5, **{"data.target": "y", "data.covariates": "all"})
     corpus = forecast.TASK.read_corpus(chosen, None, silent)
     model = build_model(chosen, corpus)
@@ -76,7 +76,7 @@ def test_the_model_is_as_wide_as_the_table(tmp_path):
     assert forecast.TASK.complete_settings(chosen, model, corpus).train.epochs >= 20
 
 
-def test_forms_survive_json(tmp_path):
+def test_an_encoding_survives_json(tmp_path):
     corpus = forecast.TASK.read_corpus(settings(series(tmp_path)), None, silent)
     again = SeriesEncoding.from_dict(corpus.encoding.as_dict())
     assert again.as_dict() == corpus.encoding.as_dict()
@@ -109,7 +109,7 @@ def test_systems_that_do_not_forecast_say_which_do():
 @pytest.mark.parametrize(
     "system", forecast_systems := ("last", "seasonal", "linear", "rnn", "gru", "gru-cho", "lstm", "gpt")
 )
-def test_every_preset_can_be_had(system):
+def test_every_preset_resolves(system):
     from ensue.models.table import FORECASTERS
 
     assert set(forecast_systems) == set(FORECASTERS)
@@ -134,7 +134,7 @@ def months(tmp_path, rows):
     return path
 
 
-def test_what_repeats_a_season_reads_a_whole_one(tmp_path):
+def test_the_window_of_seasonal_covers_a_season(tmp_path):
     path = months(tmp_path, 40)
     assert forecast.TASK.read_corpus(settings(path), None, silent).encoding.window == 9
     chosen = settings(path, "seasonal")
@@ -159,14 +159,14 @@ def test_a_part_of_gaps_is_found_before_training(tmp_path):
         forecast.TASK.read_corpus(chosen, None, silent)
 
 
-def test_without_a_held_out_part_the_band_is_still_known(tmp_path):
+def test_the_band_is_fitted_without_a_held_out_part(tmp_path):
     chosen = settings(series(tmp_path), "last", window=10, **{"data.holdout": 0.0})
     corpus = forecast.TASK.read_corpus(chosen, None, silent)
     figures = forecast.TASK.final_figures(chosen, build_model(chosen, corpus), corpus, None, silent)
     assert corpus.valid is None and list(figures) == ["band"]
 
 
-def test_progress_is_told_in_steps_and_the_units_of_the_loss(tmp_path):
+def test_progress_counts_steps_and_the_loss_has_a_unit(tmp_path):
     chosen = settings(series(tmp_path), window=10, **{"train.loss": "mae"})
     options = forecast.TASK.options(chosen, None, None)
     assert (options.counts, options.unit) == ("steps", "deviations of the past")

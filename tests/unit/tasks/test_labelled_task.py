@@ -46,7 +46,7 @@ def read_corpus(tmp_path, counts=None, system="bert", task="classify", notes=Non
     return settings, task_of(settings).read_corpus(settings, None, report)
 
 
-def test_a_draw_keeps_shares_and_holds_all_smaller_draws():
+def test_a_stratified_sample_keeps_shares_and_contains_smaller_samples():
     strata = ["a"] * 60 + ["b"] * 30 + ["c"] * 10
     whole = [set(stratified_sample(strata, count, 3)) for count in (10, 20, 50, 100)]
     for less, more in itertools.pairwise(whole):
@@ -58,7 +58,7 @@ def test_a_draw_keeps_shares_and_holds_all_smaller_draws():
     assert stratified_sample(strata, 20, 3) == stratified_sample(strata, 20, 3) != stratified_sample(strata, 20, 4)
 
 
-def test_some_examples_are_held_out_from_all_over(tmp_path):
+def test_held_out_examples_are_evenly_spaced(tmp_path):
     _, corpus = read_corpus(tmp_path, {"good": 40, "bad": 40, "odd": 20})
     assert (len(corpus.examples), len(corpus.valid_examples)) == (90, 10)
     assert Counter(one.label for one in corpus.valid_examples) == {"good": 4, "bad": 4, "odd": 2}
@@ -69,7 +69,7 @@ def test_some_examples_are_held_out_from_all_over(tmp_path):
     )
 
 
-def test_a_label_that_is_only_held_out_is_a_label(tmp_path):
+def test_labels_of_held_out_examples_are_known(tmp_path):
     """The middle one of every ten is held out."""
     lines = [f"text number {n}\t{'rare' if n == 5 else 'ab'[n % 2]}\n" for n in range(10)]
     (tmp_path / "rare.tsv").write_text("text\tlabel\n" + "".join(lines))
@@ -78,7 +78,7 @@ def test_a_label_that_is_only_held_out_is_a_label(tmp_path):
     assert corpus.encoding.labels == ("a", "b", "rare") and corpus.valid.rows.targets.tolist() == [2]
 
 
-def test_fewer_examples_are_drawn_over_the_labels(tmp_path):
+def test_a_limit_takes_a_stratified_sample(tmp_path):
     flat = {"data.limit": 10, "data.holdout": 0.0}
     _, corpus = read_corpus(tmp_path, {"good": 40, "bad": 10}, **flat)
     assert Counter(one.label for one in corpus.examples) == {"good": 8, "bad": 2}
@@ -96,14 +96,14 @@ def test_validation_may_have_one_label_but_none_that_is_new(tmp_path):
         read_corpus(tmp_path, **{"data.valid": (valid,)})
 
 
-def test_labels_in_an_order_of_ones_own(tmp_path):
+def test_labels_keep_the_order_of_the_settings(tmp_path):
     _, corpus = read_corpus(tmp_path, **{"data.labels": ("good", "bad", "odd")})
     assert corpus.encoding.labels == ("good", "bad", "odd")
     with pytest.raises(InputError, match="the label 'bad' is none of good, odd"):
         read_corpus(tmp_path, **{"data.labels": ("good", "odd")})
 
 
-def test_long_texts_are_cut_which_is_said(tmp_path):
+def test_a_note_counts_texts_that_are_cut(tmp_path):
     notes = []
     _settings, corpus = read_corpus(tmp_path, notes=notes, **{"data.length": 8})
     assert corpus.train.rows.lengths.max() == 8
@@ -114,7 +114,7 @@ def test_long_texts_are_cut_which_is_said(tmp_path):
     assert row_length(resolve("lstm", task="tag", layers=[{}])) == 256
 
 
-def test_balanced_weights(tmp_path):
+def test_balanced_class_weights(tmp_path):
     settings, corpus = read_corpus(tmp_path, {"good": 30, "bad": 10}, **{"train.class_weights": "balanced"})
     task, model = task_of(settings), build_model(settings, corpus)
     weights = task.objective(settings, model, corpus).weights
@@ -123,7 +123,7 @@ def test_balanced_weights(tmp_path):
     assert float((weights * counts).sum()) == pytest.approx(len(corpus.examples))
 
 
-def test_what_cannot_be_asked_of_a_model(tmp_path):
+def test_settings_that_a_model_cannot_use_are_refused(tmp_path):
     settings, corpus = read_corpus(tmp_path, **{"train.language": 0.5})
     with pytest.raises(InputError, match="which bert does not predict"):
         task_of(settings).objective(settings, build_model(settings, corpus), corpus)
@@ -135,7 +135,7 @@ def test_what_cannot_be_asked_of_a_model(tmp_path):
         task_of(settings).complete_settings(settings, build_model(settings, corpus), corpus)
 
 
-def test_adapters_learn_with_the_head_and_are_merged(tmp_path):
+def test_adapters_train_with_the_head_and_are_merged(tmp_path):
     settings, corpus = read_corpus(tmp_path, **{"train.adapters": 2})
     task, model = task_of(settings), build_model(settings, corpus)
     names = model.state_dict().keys()
@@ -158,7 +158,7 @@ def test_adapters_learn_with_the_head_and_are_merged(tmp_path):
     ],
     ids=str,
 )
-def test_which_layers_learn(tmp_path, flat, frozen, every):
+def test_which_layers_are_frozen(tmp_path, flat, frozen, every):
     settings, corpus = read_corpus(tmp_path, **flat, **{"train.batch_tokens": 200})
     task, model = task_of(settings), build_model(settings, corpus)
     steps = task.batches(settings, model, corpus).steps_per_epoch
@@ -168,7 +168,7 @@ def test_which_layers_learn(tmp_path, flat, frozen, every):
     assert unfreezing.every == (max(1, round(share * steps)) if every else 0)
 
 
-def test_a_number_begins_with_the_mean(tmp_path):
+def test_the_bias_of_a_number_is_the_mean(tmp_path):
     lines = [f"number {n}\tis {n}\t{n / 2}\n" for n in range(12)]
     (tmp_path / "n.tsv").write_text("text1\ttext2\tscore\n" + "".join(lines))
     settings, corpus = read_corpus(tmp_path, task="regress", **{"data.files": (str(tmp_path / "n.tsv"),)})
@@ -178,7 +178,7 @@ def test_a_number_begins_with_the_mean(tmp_path):
 
 
 @pytest.mark.parametrize("system", ["bert", "gpt", "lstm"])
-def test_answers_come_in_the_order_of_the_examples(tmp_path, system):
+def test_predictions_have_the_order_of_the_examples(tmp_path, system):
     settings, corpus = read_corpus(tmp_path, system=system)
     torch.manual_seed(0)
     model = build_model(settings, corpus)
@@ -215,7 +215,7 @@ def test_questions_about_a_passage_are_held_out_together(tmp_path):
 
 
 @pytest.mark.parametrize(("length", "tokens"), [(5, 1000), (100, 1600), (1000, 8000)])
-def test_long_texts_come_in_larger_batches(length, tokens):
+def test_batches_of_long_texts_have_more_tokens(length, tokens):
     rows = make_rows([(np.ones(length), np.zeros(length))] * 4, np.zeros(4))
     assert batch_tokens(LabelTrainSettings(), rows) == tokens
     assert batch_tokens(LabelTrainSettings(batch_tokens=700), rows) == 700

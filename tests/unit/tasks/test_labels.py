@@ -30,27 +30,27 @@ def tokenizer_of(kind):
     return fit_encoder_tokenizer(kind, TEXTS, 330, min_count=1)
 
 
-def form(kind="wordpiece", labels=(), length=64, stride=0):
+def encoding(kind="wordpiece", labels=(), length=64, stride=0):
     return ExampleEncoding(tokenizer=tokenizer_of(kind), labels=labels, length=length, stride=stride)
 
 
-def row(written, place):
-    rows = written.rows
-    return rows.tokens[rows.starts[place] : rows.starts[place + 1]].tolist()
+def row(encoded, index):
+    rows = encoded.rows
+    return rows.tokens[rows.starts[index] : rows.starts[index + 1]].tolist()
 
 
 # Whole texts.
 
 
-def test_texts_and_pairs_stand_in_their_frames():
-    given = form(labels=("a", "b"), length=12)
+def test_texts_and_pairs_have_special_tokens_around_them():
+    given = encoding(labels=("a", "b"), length=12)
     one = [LabelledText(("the river",), "b", "f:1"), LabelledText((PASSAGE,), "a", "f:2")]
-    written = CLASSIFY.encode(one, given)
+    encoded = CLASSIFY.encode(one, given)
     assert (
-        row(written, 0)
+        row(encoded, 0)
         == add_special_tokens(special_tokens_of(given.tokenizer), given.tokenizer.encode("the river"))[0].tolist()
     )
-    assert written.rows.targets.tolist() == [1, 0] and written.rows.lengths.max() == 12 and written.cut == 1
+    assert encoded.rows.targets.tolist() == [1, 0] and encoded.rows.lengths.max() == 12 and encoded.cut == 1
     two = PAIR.encode([LabelledText(("the river", "is long"), None, "f:1")], given, with_targets=False)
     ids = [given.tokenizer.encode(text) for text in ("the river", "is long")]
     assert (
@@ -62,25 +62,25 @@ def test_texts_and_pairs_stand_in_their_frames():
 
 @pytest.mark.parametrize("texts", [("one",), ("one", "two")])
 def test_numbers_of_one_text_or_two(texts):
-    written = REGRESS.encode([LabelledText(texts, "2.5", "f:1"), LabelledText(texts, "-1", "f:2")], form())
-    assert len(written.rows) == 2 and written.rows.targets.tolist() == [2.5, -1.0]
-    assert set(written.rows.segments.tolist()) == ({0} if len(texts) == 1 else {0, 1})
+    encoded = REGRESS.encode([LabelledText(texts, "2.5", "f:1"), LabelledText(texts, "-1", "f:2")], encoding())
+    assert len(encoded.rows) == 2 and encoded.rows.targets.tolist() == [2.5, -1.0]
+    assert set(encoded.rows.segments.tolist()) == ({0} if len(texts) == 1 else {0, 1})
     examples = [LabelledText(texts, str(value), "f") for value in (1, 2, 3, 4)]
-    found = REGRESS.predictions(examples, written, [np.array([value]) for value in (2.0, 4.0, 5.0, 9.0)], ())
+    found = REGRESS.predictions(examples, encoded, [np.array([value]) for value in (2.0, 4.0, 5.0, 9.0)], ())
     score = REGRESS.score(examples, found, ())
     assert score["spearman"] == pytest.approx(1) and score["mse"] == pytest.approx((1 + 4 + 4 + 25) / 4)
     assert score["pearson"] == pytest.approx(np.corrcoef([1, 2, 3, 4], [2, 4, 5, 9])[0, 1])
 
 
-def test_a_label_that_is_not_known_is_named_with_its_line():
+def test_the_error_for_an_unknown_label_names_its_line():
     with pytest.raises(InputError, match=r"f.tsv:7: the label 'c' is none of a, b"):
-        CLASSIFY.encode([LabelledText(("x",), "c", "f.tsv:7")], form(labels=("a", "b")))
+        CLASSIFY.encode([LabelledText(("x",), "c", "f.tsv:7")], encoding(labels=("a", "b")))
     with pytest.raises(InputError, match="…"):
         label_index("z", [str(n) for n in range(20)], "f:1")
 
 
-def test_the_likeliest_label_and_its_figures():
-    given = form(labels=("a", "b"))
+def test_the_most_probable_label_is_predicted_and_scored():
+    given = encoding(labels=("a", "b"))
     examples = [LabelledText(("x",), label, "f") for label in ("a", "b", "b")]
     logits = [np.array([2.0, 1.0]), np.array([0.0, 1.0]), np.array([3.0, 0.0])]
     found = CLASSIFY.predictions(examples, CLASSIFY.encode(examples, given), logits, given.labels)
@@ -89,13 +89,13 @@ def test_the_likeliest_label_and_its_figures():
     assert CLASSIFY.score(examples, found, given.labels)["accuracy"] == pytest.approx(2 / 3)
 
 
-def test_labels_have_an_order_of_their_own():
+def test_labels_are_sorted_as_numbers_or_alphabetically():
     assert sort_labels({"10", "9", "1.0", "1"}) == ("1", "1.0", "9", "10")
     assert sort_labels({"nan", "1", "inf"}) == ("1", "inf", "nan")
     np.testing.assert_allclose(softmax(np.array([1000.0, 1000.0])), [0.5, 0.5])
 
 
-def test_typed_examples():
+def test_typed_lines_are_parsed_as_examples():
     assert CLASSIFY.parse_example("a\tb", "text 1").texts == ("a\tb",)
     assert PAIR.parse_example("a\tb", "text 1").texts == ("a", "b")
     assert CHOOSE.parse_example("a\tb\tc", "text 1").choices == ("b", "c")
@@ -110,16 +110,16 @@ def test_typed_examples():
 
 
 def test_every_choice_is_read_with_its_context():
-    given = form(labels=("0", "1", "2"), length=16)
+    given = encoding(labels=("0", "1", "2"), length=16)
     examples = [
         ChoiceQuestion("the river", ("flows", "is long", "stands"), 2, "f:1"),
         ChoiceQuestion("it", ("a", "b", "c"), 0, "f:2"),
     ]
-    written = CHOOSE.encode(examples, given)
-    assert len(written.rows) == 2 and written.rows.rows_per_example == 3 and written.rows.targets.tolist() == [2, 0]
+    encoded = CHOOSE.encode(examples, given)
+    assert len(encoded.rows) == 2 and encoded.rows.rows_per_example == 3 and encoded.rows.targets.tolist() == [2, 0]
     ids = [given.tokenizer.encode(text) for text in ("the river", "is long")]
-    assert row(written, 1) == add_special_tokens(special_tokens_of(given.tokenizer), *ids)[0].tolist()
-    found = CHOOSE.predictions(examples, written, [np.array([0.0, 1.0, 3.0]), np.array([0.0, 1.0, 0.5])], given.labels)
+    assert row(encoded, 1) == add_special_tokens(special_tokens_of(given.tokenizer), *ids)[0].tolist()
+    found = CHOOSE.predictions(examples, encoded, [np.array([0.0, 1.0, 3.0]), np.array([0.0, 1.0, 0.5])], given.labels)
     assert [one["choice"] for one in found] == [2, 1] and found[0]["text"] == "stands"
     assert CHOOSE.score(examples, found, given.labels) == {"accuracy": 0.5, "chance": 1 / 3, "examples": 2}
     with pytest.raises(InputError, match="f:3: 2 choices where the model has 3"):
@@ -130,40 +130,40 @@ def test_every_choice_is_read_with_its_context():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_word_is_answered_for_by_its_first_token(kind):
-    given = form(kind, labels=("O", "B-X", "I-X"))
+def test_a_word_has_its_target_at_its_first_token(kind):
+    given = encoding(kind, labels=("O", "B-X", "I-X"))
     words = ("The", "unbelievably", "long", "Nile")
     tags = ("O", "B-X", "I-X", "O")
-    written = TAG.encode([TaggedSentence(words, tags, "f:1"), TaggedSentence((), (), "f:9")], given)
-    (firsts, none), targets = written.notes, written.rows.targets
+    encoded = TAG.encode([TaggedSentence(words, tags, "f:1"), TaggedSentence((), (), "f:9")], given)
+    (firsts, none), targets = encoded.notes, encoded.rows.targets
     assert len(firsts) == 4 and len(none) == 0 and firsts[0] == 1
     asked = np.flatnonzero(targets != IGNORE_INDEX)
     assert asked.tolist() == firsts.tolist() and targets[asked].tolist() == [0, 1, 2, 0]
-    tokens = row(written, 0)
+    tokens = row(encoded, 0)
     ends = [*firsts[1:], len(tokens) - 1]
     parts = [given.tokenizer.decode(tokens[a:b]).strip().lower() for a, b in zip(firsts, ends)]
     assert parts == [word.lower() for word in words]
 
 
-def test_words_that_were_cut_off_are_outside():
-    given = form("byte", labels=("O", "B-X"), length=8)
+def test_words_that_were_cut_off_are_tagged_o():
+    given = encoding("byte", labels=("O", "B-X"), length=8)
     example = TaggedSentence(("ab", "cde", "f", "g"), ("O", "B-X", "B-X", "O"), "f:1")
-    written = TAG.encode([example], given)
-    assert written.cut == 1 and written.notes[0].tolist() == [1, 3]
+    encoded = TAG.encode([example], given)
+    assert encoded.cut == 1 and encoded.notes[0].tolist() == [1, 3]
     logits = np.zeros((8, 2))
     logits[[1, 3], [0, 1]] = 5.0
-    (found,) = TAG.predictions([example], written, [logits], given.labels)
+    (found,) = TAG.predictions([example], encoded, [logits], given.labels)
     assert found["tags"] == ["O", "B-X", "O", "O"]
     assert found["entities"] == [{"type": "X", "start": 1, "stop": 2, "text": "cde"}]
     assert TAG.score([example], [found], given.labels)["f1"] == pytest.approx(2 / 3)
 
 
-def test_tags_that_mark_no_entities():
+def test_tags_without_entities_have_an_accuracy():
     example = TaggedSentence(("a", "b"), ("NOUN", "VERB"), "f:1")
-    given = form(labels=TAG.labels([example]))
-    written = TAG.encode([example], given)
-    logits = np.zeros((len(row(written, 0)), 2))
-    (found,) = TAG.predictions([example], written, [logits], given.labels)
+    given = encoding(labels=TAG.labels([example]))
+    encoded = TAG.encode([example], given)
+    logits = np.zeros((len(row(encoded, 0)), 2))
+    (found,) = TAG.predictions([example], encoded, [logits], given.labels)
     assert "entities" not in found and TAG.score([example], [found], given.labels)["accuracy"] == 0.5
     assert TAG.labels([TaggedSentence(("a",) * 4, ("I-B", "O", "B-B", "B-A"), "f")]) == ("O", "B-A", "B-B", "I-B")
 
@@ -184,22 +184,22 @@ def test_windows_cover_a_passage(count, room, shared):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("length", [40, 400])
-def test_targets_are_read_back_as_the_answer(kind, length):
-    given = form(kind, length=length)
+def test_the_span_of_a_target_is_the_answer(kind, length):
+    given = encoding(kind, length=length)
     questions = []
     for number, text in enumerate(("Nile", "in Africa", "6,650 km", "Cairo", "it. The")):
         start = PASSAGE.rindex(text) if number % 2 else PASSAGE.index(text)
         questions.append(Question(str(number), "where is it?", PASSAGE, (Answer(text, start),), False, "f"))
     questions.append(Question("none", "who?", PASSAGE, (), True, "f"))
-    written = ANSWER.encode(questions, given)
-    assert written.rows.lengths.max() <= length
+    encoded = ANSWER.encode(questions, given)
+    assert encoded.rows.lengths.max() <= length
     logits = []
-    for place in range(len(written.rows)):
-        one = np.zeros((int(written.rows.lengths[place]), 2))
-        start, stop = written.rows.targets[place]
+    for place in range(len(encoded.rows)):
+        one = np.zeros((int(encoded.rows.lengths[place]), 2))
+        start, stop = encoded.rows.targets[place]
         one[start, 0] = one[stop, 1] = 9.0
         logits.append(one)
-    found = ANSWER.predictions(questions, written, logits, given.labels)
+    found = ANSWER.predictions(questions, encoded, logits, given.labels)
     for question, one in zip(questions[:-1], found):
         wanted = question.answers[0]
         assert one["answer"] == question.passage[one["start"] : one["stop"]]
@@ -208,7 +208,7 @@ def test_targets_are_read_back_as_the_answer(kind, length):
         assert wanted.text in one["answer"] and len(one["answer"]) <= len(wanted.text) + 2
         assert one["no_answer"] < 0 and abs(one["start"] - wanted.start) <= 1
     assert found[-1]["no_answer"] > 0
-    for window in written.notes:  # each window's places are those of the passage
+    for window in encoded.notes:  # each window's positions are those of the passage
         spans = window.spans[window.spans[:, 1] > window.spans[:, 0]]
         assert (np.diff(spans[:, 0]) >= 0).all()
 
@@ -242,7 +242,7 @@ def test_no_answer_is_given_above_a_threshold():
     assert "threshold" not in ANSWER.score(examples[:1], answers[:1], ())
 
 
-def test_every_task_says_how_it_is_chosen_and_what_comes_out():
+def test_every_kind_names_its_measure_and_its_outputs():
     assert {name: kind.chosen_by for name, kind in LABEL_KINDS.items()} == {
         "classify": "accuracy",
         "pair": "accuracy",
@@ -254,7 +254,7 @@ def test_every_task_says_how_it_is_chosen_and_what_comes_out():
     assert [kind.outputs(("a", "b", "c")) for kind in LABEL_KINDS.values()] == [3, 3, 1, 1, 3, 2]
 
 
-def test_numbers_of_one_text_or_two_where_it_is_not_known(tmp_path):
+def test_numbers_of_one_text_or_two_if_the_number_of_texts_is_unknown(tmp_path):
     kind = replace(REGRESS, text_count=0)
     assert kind.parse_example("one text", "here").texts == ("one text",)
     assert kind.parse_example("one\tother", "here").texts == ("one", "other")

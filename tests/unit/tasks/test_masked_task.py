@@ -77,7 +77,7 @@ def test_pairs_need_two_documents_on_either_side(tmp_path, documents, held, flat
         assert evaluate(lambda: False) == evaluate(lambda: False)
 
 
-def test_validation_that_makes_no_rows_is_refused_where_it_was_given_and_none_where_it_was_held_out(tmp_path):
+def test_a_validation_text_without_a_row_is_refused_and_a_held_out_one_ignored(tmp_path):
     valid = text(tmp_path / "v.txt", 1)
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 6), **{"data.valid": (valid,)})
     with pytest.raises(InputError, match="one document"):
@@ -87,7 +87,7 @@ def test_validation_that_makes_no_rows_is_refused_where_it_was_given_and_none_wh
     assert masked.TASK.final_figures(held, model, corpus, None, silent) is None
 
 
-def test_the_figures_by_hand(tmp_path):
+def test_the_figures_equal_those_computed_by_hand(tmp_path):
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 30))
     torch.nn.init.normal_(model.body.embed.weight, std=0.5)
     found = masked.score_documents(settings, model, corpus.valid, corpus.tokenizer, 2000, train=corpus.train)
@@ -114,7 +114,7 @@ def test_the_figures_by_hand(tmp_path):
     assert found.masked_perplexity == pytest.approx(math.exp(found.masked_loss))
 
 
-def test_roberta_reads_one_text_a_row(tmp_path):
+def test_roberta_reads_one_text_per_row(tmp_path):
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 12), "roberta")
     assert corpus.tokenizer.kind == "bpe" and corpus.tokenizer.special_tokens.double_separator
     assert masked.TASK.batches(settings, model, corpus).batch(0).not_next is None
@@ -122,7 +122,7 @@ def test_roberta_reads_one_text_a_row(tmp_path):
     assert score.next_accuracy is None and "next_loss" not in score.as_dict()
 
 
-def test_files_are_scored_with_what_they_say_themselves(tmp_path):
+def test_the_unigram_baseline_of_files_counts_the_files(tmp_path):
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 12))
     found = masked.score_files(settings, model, corpus.tokenizer, [tmp_path / "t.txt"], None)
     assert found.hidden and found.rows
@@ -132,14 +132,14 @@ def test_files_are_scored_with_what_they_say_themselves(tmp_path):
         masked_score(model, [], np.ones(4))
 
 
-def test_sentences_become_tokens_and_empty_ones_nothing():
+def test_sentences_without_tokens_are_left_out():
     tokenizer = fit_encoder_tokenizer("wordpiece", [" ".join(WORDS)], 100, min_count=1)
     found = masked.encode_documents([["the river", "\u200b"], ["\u200b"], ["rain", "fell"]], tokenizer)
     assert len(found) == 2 and found.documents.tolist() == [0, 1, 3]
     assert tokenizer.decode(found.tokens[: found.sentences[1]]) == "the river"
 
 
-def test_settings_that_do_not_fit(tmp_path):
+def test_settings_that_do_not_fit_are_refused(tmp_path):
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 6), **{"train.length": 64})
     with pytest.raises(InputError, match=r"train\.length = 64 is more than context = 32"):
         masked.TASK.complete_settings(settings, model, corpus)
@@ -151,6 +151,6 @@ def test_settings_that_do_not_fit(tmp_path):
         masked.TASK.batches(settings, model, corpus)
 
 
-def test_what_is_held_out_is_from_all_over():
+def test_evenly_spaced_indices():
     assert evenly_spaced(10, 0.2) == [2, 7] and evenly_spaced(2, 0.9) == [1]
     assert len(set(evenly_spaced(1000, 0.05))) == 50

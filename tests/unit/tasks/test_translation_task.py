@@ -47,22 +47,22 @@ def ready(files, system="seq2seq", **settings):
     return chosen, corpus, build_model(chosen, corpus)
 
 
-def test_both_systems_are_of_this_task():
+def test_both_systems_translate_by_default():
     for system in ("seq2seq", "transformer"):
         assert task_of(resolve(system, layers=[{}])) is translation.TASK
 
 
 @pytest.mark.parametrize("text", ["source", "source=", "source=1,target", "1,2"])
-def test_columns_that_say_nothing(text):
+def test_malformed_columns_are_refused(text):
     with pytest.raises(InputError, match="columns are named as source=2,target=1"):
         translation.parse_columns(text)
 
 
-def test_columns():
+def test_columns_are_parsed():
     assert translation.parse_columns("") == {} and translation.parse_columns("source=2,") == {"source": "2"}
 
 
-def test_pairs_are_held_out_where_none_are_given(files):
+def test_pairs_are_held_out_if_there_are_no_validation_files(files):
     train, valid = translation.read_parts(PairSettings(files=files, holdout=0.25), [])
     assert (len(train), len(valid)) == (18, 6) and not set(train.numbers) & set(valid.numbers)
     assert translation.read_parts(PairSettings(files=files, holdout=0.0), [])[1] is None
@@ -82,7 +82,7 @@ def test_one_vocabulary_or_two(files):
     assert joint.hash != apart.hash
 
 
-def test_what_is_tied_follows_the_vocabularies(files):
+def test_tied_embeddings_follow_from_the_vocabularies(files):
     assert ready(files, "transformer")[2].config.tied == "all"
     assert ready(files, "transformer", tokenizer__joint=False)[2].config.tied == "target"
     assert ready(files, "transformer", tied="none")[2].config.tied == "none"
@@ -91,7 +91,7 @@ def test_what_is_tied_follows_the_vocabularies(files):
 
 
 @pytest.mark.parametrize("joint", [True, False])
-def test_a_run_finds_its_tokenizers_again(files, tmp_path, joint):
+def test_tokenizers_of_a_run_are_loaded(files, tmp_path, joint):
     chosen, corpus, _ = ready(files, tokenizer__joint=joint)
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
@@ -106,7 +106,7 @@ def test_a_run_finds_its_tokenizers_again(files, tmp_path, joint):
 
 @pytest.mark.parametrize("kind", ["word", "bpe", "char"])
 @pytest.mark.parametrize("joint", [True, False])
-def test_what_is_written_down_gives_the_same_tokenizers(files, kind, joint):
+def test_completed_settings_give_the_same_tokenizers(files, kind, joint):
     """run.toml has one size for both vocabularies, so it must not be too small for either."""
     chosen, corpus, model = ready(files, tokenizer__joint=joint, tokenizer__kind=kind)
     written = translation.TASK.complete_settings(chosen, model, corpus)
@@ -115,14 +115,14 @@ def test_what_is_written_down_gives_the_same_tokenizers(files, kind, joint):
     assert again.source_tokenizer.state() == corpus.source_tokenizer.state()
 
 
-def test_nothing_is_left_open_in_what_is_written_down(files):
+def test_completed_settings_have_no_auto_and_no_zero(files):
     chosen, corpus, model = ready(files, tokenizer__kind="auto")
     written = translation.TASK.complete_settings(chosen, model, corpus)
     assert written.tokenizer.kind == "bpe" and written.tokenizer.vocabulary == corpus.tokenizer.size
     assert written.train.threads > 0 and written.data.eval_pairs > 0 and written.run.device == "cpu"
 
 
-def test_notes_say_what_was_understood_and_what_was_left_out(files):
+def test_notes_describe_the_pairs_and_those_left_out(files):
     heard = []
     chosen = settled("seq2seq", files, context=5, data__holdout=0.0)
     corpus = translation.TASK.read_corpus(chosen, None, said(heard))
@@ -132,7 +132,7 @@ def test_notes_say_what_was_understood_and_what_was_left_out(files):
     assert len(corpus.train) == 16 and corpus.valid is None
 
 
-def test_an_error_says_of_which_pairs_it_is(files, tmp_path):
+def test_an_error_names_the_part_of_the_pairs(files, tmp_path):
     long = tmp_path / "long.tsv"
     long.write_text("one two three four\t1 4 9 0\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"^pairs to validate with: there is nothing but 1 pair with more than 4"):
@@ -154,7 +154,7 @@ def test_log_probabilities_add_up(files):
     assert total == pytest.approx(expected, rel=1e-5)
 
 
-def test_of_many_pairs_the_first_are_looked_at(files):
+def test_the_first_pairs_can_be_evaluated(files):
     _, corpus, model = ready(files)
     _, count = translation.pair_log_prob(model, corpus.train.first(2), corpus.tokenizer.end)
     assert count == sum(len(corpus.train.pair(place)[1]) for place in range(2))
@@ -178,7 +178,7 @@ def test_there_is_nothing_to_evaluate_without_validation(files):
     assert translation.TASK.final_figures(chosen, model, corpus, None, said([])) is None
 
 
-def test_what_is_written_on_the_way_draws_no_random_numbers(files):
+def test_samples_during_training_use_no_random_numbers_of_training(files):
     chosen, corpus, model = ready(files)
     write = translation.TASK.sampler(chosen, model, corpus, torch.device("cpu"))
     before = torch.get_rng_state()
@@ -198,7 +198,7 @@ def test_all_figures_of_pairs(files):
     assert figures["tokens"] == tokens and type(figures["tokens"]) is int
 
 
-def test_pairs_too_long_for_the_perplexity_and_sources_that_are_cut_are_said(files):
+def test_notes_name_pairs_that_are_left_out_and_sources_that_are_cut(files):
     _, corpus, model = ready(files, context=6)
     translator = Translator(model.eval(), corpus.source_tokenizer, corpus.tokenizer)
     long = Pairs(["one two", "one " * 9], ["1 4", "1 " * 9], [1, 7], "")
@@ -212,7 +212,7 @@ def test_pairs_too_long_for_the_perplexity_and_sources_that_are_cut_are_said(fil
     ]
 
 
-def test_a_card_can_say_what_the_pairs_were(files):
+def test_facts_of_the_pairs_for_the_model_card(files):
     _, corpus, _ = ready(files, data__holdout=0.25)
     facts = translation.TASK.describe_corpus(corpus)
     assert facts["train_pairs"] == 18 and facts["valid_pairs"] == 6 and facts["joint"] is True
