@@ -78,7 +78,7 @@ class Mixes(BERT):
 
 
 @pytest.mark.parametrize(("cls", "law"), [(Pads, "padding law"), (Mixes, "order law")])
-def test_a_model_broken_on_purpose_is_found_out(cls, law):
+def test_a_deliberately_broken_model_fails_its_law(cls, law):
     assert law in [found.law for found in findings(build("bert", {}, cls=cls)) if not found.kept]
 
 
@@ -95,7 +95,7 @@ def test_weights_survive_saving(name, values, tmp_path):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_hidden_tokens_can_be_learnt_by_heart(name):
+def test_masked_tokens_of_one_batch_can_be_overfitted(name):
     torch.manual_seed(0)
     cls = SYSTEMS.load(name)
     model = cls(cls.Config(**SMALL, dropout=0.0))

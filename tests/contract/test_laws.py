@@ -105,7 +105,7 @@ def test_the_laws_hold_on_random_shapes(case, rows, time, seed):
 
 
 @pytest.mark.parametrize(("name", "values"), [case for case in CASES if case.values[0] != "bilm"])
-def test_rows_that_come_together_read_on_as_they_would_alone(name, values):
+def test_joined_rows_continue_as_they_would_alone(name, values):
     """Rows that have read differently much, joined; then one of them leaves, and another comes."""
     model = build(name, values, torch.float64).eval()
     tokens = torch.randint(VOCABULARY, (4, 9))
@@ -171,7 +171,7 @@ class Sees(SYSTEMS.load("bilm")):
         (Sees, "leak law"),
     ],
 )
-def test_a_model_broken_on_purpose_is_found_out(cls, law):
+def test_a_deliberately_broken_model_fails_its_law(cls, law):
     torch.manual_seed(0)
     broken = [f.law for f in findings(cls(cls.Config(vocabulary=VOCABULARY, hidden=8))) if not f.kept]
     assert law in broken
@@ -191,7 +191,7 @@ def test_weights_survive_saving(name, values, tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "ngram"])
-def test_one_batch_can_be_learnt_by_heart(name):
+def test_one_batch_can_be_overfitted(name):
     model = build(name, VARIANTS[name][0])
     tokens = torch.randint(VOCABULARY, (2, 9))
     batch = Batch(tokens[:, :-1], tokens[:, 1:], reset_state=True)

@@ -11,7 +11,7 @@ Legend: B rows, T tokens, D width, J layers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,21 +20,6 @@ from ensue.core.settings import check, check_below_one
 
 CACHE_BYTES = 1 << 30
 """Maximum size of cached layers."""
-
-
-class Layered(Protocol):
-    """A module that reads tokens and returns its layers, lowest first."""
-
-    @property
-    def depth(self) -> int:
-        """J, the number of layers."""
-
-    @property
-    def width(self) -> int:
-        """D, the size of every layer."""
-
-    def layers_of(self, tokens: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Return J tensors (B, T, D) of tokens (B, T); rows longer than their ``lengths`` are padded on the right."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +41,11 @@ class FeatureConfig:
 
 
 class Features(nn.Module):
-    """f_k = γ Σ_j s_j h_{k,j}."""
+    """f_k = γ Σ_j s_j h_{k,j}.
+
+    The reader has ``depth`` (J), ``width`` (D) and ``layers_of(tokens, lengths)``, which returns J tensors (B, T, D),
+    lowest first, of tokens (B, T) padded on the right.
+    """
 
     def __init__(self, reader: nn.Module, config: FeatureConfig) -> None:
         super().__init__()

@@ -152,16 +152,8 @@ class _BeamSearch:
         seen = seen.view(n, w, -1) if seen is not None else None
         penalty = self.coverage.add(seen)
         opened = self._opened(ranked)
-        self.steps.append(
-            Step(
-                self.sentences,
-                *ranked,
-                opened,
-                penalty,
-                seen,
-                self._disallowed(log_probs, allowed) if self.trace and allowed is not log_probs else None,
-            )
-        )
+        disallowed = self._disallowed(log_probs, allowed) if self.trace and allowed is not log_probs else None
+        self.steps.append(Step(self.sentences, *ranked, opened, penalty, seen, disallowed))
         last = self.longest == len(self.steps)
         self._finish(ranked, penalty, last)
         return self._continue(ranked, opened, last)

@@ -24,7 +24,7 @@ class BeamTracer:
 
     def trace(self, sentence: int, longest: int, pointers: list[Backpointer], best: list[Hypothesis]) -> Trace:
         """The trace of one sentence; ``pointers`` are its best candidates, ``best`` the same as hypotheses."""
-        trace = Trace("greedy" if self.beam == 1 else "beam", self.beam, self.length)
+        trace = self.new_trace()
         before: list[int | None] = [None]  # the node of each row
         by_pointer: dict[tuple[int, int], int] = {}
         for number, record in enumerate(self.records):
@@ -41,6 +41,10 @@ class BeamTracer:
                 trace.change(node, "best", f"{trace.nodes[node].why}, the best")
         return trace
 
+    def new_trace(self) -> Trace:
+        """Return an empty trace."""
+        return Trace("greedy" if self.beam == 1 else "beam", self.beam, self.length)
+
     def _candidates(
         self, trace: Trace, number: int, sentence: int, longest: int, before: list[int | None]
     ) -> dict[int, int]:
@@ -51,12 +55,12 @@ class BeamTracer:
         for rank, (row, token, log_prob, total) in enumerate(zip(*(part[i].tolist() for part in parts))):
             if total > -math.inf:
                 score = self._score(number, sentence, row, total)
-                fate, why = self._fate(number, sentence, rank, token, score, longest)
+                fate, why = self.fate(number, sentence, rank, token, score, longest)
                 nodes[rank] = trace.add(before[row], token, log_prob, score, fate, why)
         return nodes
 
-    def _fate(self, number: int, sentence: int, rank: int, token: int, score: float, longest: int) -> tuple[Fate, str]:
-        """The fate of a candidate, and the reason."""
+    def fate(self, number: int, sentence: int, rank: int, token: int, score: float, longest: int) -> tuple[Fate, str]:
+        """Return the fate of a candidate, and the reason."""
         record, last, is_end = self.records[number], number + 1 == longest, token == self.constraints.end
         if rank < self.beam and (is_end or last):
             return "ended", ending(score, is_end)

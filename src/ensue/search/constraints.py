@@ -27,12 +27,7 @@ class Constraints:
     """
 
     def __init__(
-        self,
-        end: int,
-        shortest: int,
-        forbidden: Sequence[int],
-        prefix: Sequence[Sequence[int]] | None,
-        longest: Tensor,
+        self, end: int, shortest: int, forbidden: Sequence[int], prefix: Sequence[Sequence[int]] | None, longest: Tensor
     ) -> None:
         self.end, self.shortest, self.forbidden = end, shortest, tuple(forbidden)
         self._forced = self._table(prefix, longest) if prefix is not None else None

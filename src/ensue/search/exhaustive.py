@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
-from ensue.search.backpointers import Backpointer, FinishedPool, Step, StepRecord, hypothesis
+from ensue.search.backpointers import FinishedPool, Step, StepRecord, hypothesis
 from ensue.search.beam import Search
+from ensue.search.beam_trace import BeamTracer
 from ensue.search.constraints import NEG_INF, Constraints
-from ensue.search.hypotheses import Hypothesis, SearchResult
+from ensue.search.hypotheses import SearchResult
 from ensue.search.length_penalty import Coverage
 from ensue.search.model_step import SearchModel, expand_start, model_step, set_eval
-from ensue.search.trace import Trace, ending
+from ensue.search.trace import Fate, Trace, ending
 
 MAX_HYPOTHESES = 200_000
 
@@ -53,7 +54,8 @@ def exhaustive(
             levels, pool = _levels(model, row_state, first[row], int(most[number]), how, constraints)
         records, pointers = [StepRecord(level) for level in levels], pool.best(how.nbest)[0]
         best = [hypothesis(records, 0, pointer, constraints.end) for pointer in pointers]
-        results.append(SearchResult(best, _trace(records, pointers, best, how, constraints) if trace else None))
+        tracer = _ExhaustiveTracer(records, 0, how.length, how.penalty, constraints)
+        results.append(SearchResult(best, tracer.trace(0, int(most[number]), pointers, best) if trace else None))
     return results
 
 
@@ -100,31 +102,13 @@ def _check_number(vocabulary: int, longest: int, constraints: Constraints) -> No
         raise InputError(what, hint="use beam search")
 
 
-def _trace(
-    records: list[StepRecord],
-    pointers: list[Backpointer],
-    best: list[Hypothesis],
-    how: Search,
-    constraints: Constraints,
-) -> Trace:
-    """A node for every sequence."""
-    trace = Trace("exhaustive", 0, how.length)
-    before: list[int | None] = [None]
-    by_pointer = []
-    for number, record in enumerate(records):
-        nodes = []
-        opened = {*record.opened[0].tolist()}
-        parts = (record.rows, record.tokens, record.log_probs, record.totals)
-        for rank, (row, token, log_prob, total) in enumerate(zip(*(part[0].tolist() for part in parts))):
-            penalty = float(record.penalty[0, row]) if record.penalty is not None else 0.0
-            score = how.penalty.score(total, number + 1) + penalty
-            is_open, is_end = rank in opened, token == constraints.end
-            why = "every token is tried" if is_open else ending(score, is_end)
-            nodes.append(trace.add(before[row], token, log_prob, score, "kept" if is_open else "ended", why))
-        by_pointer.append(nodes)
-        before = [nodes[rank] for rank in record.opened[0].tolist()]
-    for pointer, found in zip(pointers, best):
-        trace.paths.append(found.path(trace.path(by_pointer[pointer.step][pointer.rank])))
-    last = trace.paths[0].nodes[-1]
-    trace.change(last, "best", f"{trace.nodes[last].why}, the best")
-    return trace
+class _ExhaustiveTracer(BeamTracer):
+    """Traces a search that keeps every candidate."""
+
+    def new_trace(self) -> Trace:
+        return Trace("exhaustive", 0, self.length)
+
+    def fate(self, number: int, sentence: int, rank: int, token: int, score: float, longest: int) -> tuple[Fate, str]:
+        is_end = token == self.constraints.end
+        finished = is_end or number + 1 == longest
+        return ("ended", ending(score, is_end)) if finished else ("kept", "every token is tried")

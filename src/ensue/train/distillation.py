@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from ensue.nn.state import State
 from ensue.train.label_objectives import LabelLoss, next_loss
-from ensue.train.loss_reduction import LOCAL, LossReduction
+from ensue.train.loss_reduction import LOCAL, LossAndState, LossReduction
 
 STUDENT_PROJECTION = "onto_teacher"
 """The attribute under which a student holds W during training."""
@@ -46,9 +46,7 @@ class DistillationLoss:
     teacher: nn.Module | None = None
     """Needed only to match hidden states."""
 
-    def __call__(
-        self, model: nn.Module, batch: Any, state: State | None, reduction: LossReduction = LOCAL
-    ) -> tuple[Tensor, None]:
+    def __call__(self, model: Any, batch: Any, state: State | None, reduction: LossReduction = LOCAL) -> LossAndState:
         """Return the mean over targets that are not ignored."""
         inputs = (batch.tokens, batch.segments, batch.lengths)
         answer = model(*inputs, layers=True) if self.hidden else model(*inputs)

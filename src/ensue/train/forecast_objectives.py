@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ensue.nn.state import State
-from ensue.train.loss_reduction import LOCAL, LossReduction
+from ensue.train.loss_reduction import LOCAL, LossAndState, LossReduction
 
 
 def loss_unit(kind: str, scale: str) -> str:
@@ -40,9 +40,7 @@ class ForecastLoss:
     last: bool = True
     """Whether only the last position of a window forecasts, or every position."""
 
-    def __call__(
-        self, model: nn.Module, batch: Any, state: State | None, reduction: LossReduction = LOCAL
-    ) -> tuple[Tensor, None]:
+    def __call__(self, model: Any, batch: Any, state: State | None, reduction: LossReduction = LOCAL) -> LossAndState:
         """Return the mean over observed values."""
         forecasts, _ = model(batch.x, None, None, self.last)
         return reduction.scale_mean(self.of(forecasts, batch.y, batch.observed), batch.observed.sum()), None

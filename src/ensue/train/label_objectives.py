@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from ensue.data.labelled_rows import IGNORE_INDEX
 from ensue.nn.state import State
-from ensue.train.loss_reduction import LOCAL, LossReduction
+from ensue.train.loss_reduction import LOCAL, LossAndState, LossReduction
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,7 @@ class LabelLoss:
     language: float = 0.0
     """λ in L = L_label + λ L_language, with the loss of the next token (Radford et al., 2018)."""
 
-    def __call__(
-        self, model: nn.Module, batch: Any, state: State | None, reduction: LossReduction = LOCAL
-    ) -> tuple[Tensor, None]:
+    def __call__(self, model: Any, batch: Any, state: State | None, reduction: LossReduction = LOCAL) -> LossAndState:
         """Return the mean over targets that are not ignored."""
         answer = model(batch.tokens, batch.segments, batch.lengths)
         loss = reduction.scale_mean(self.of(answer.logits, batch.targets, batch.lengths), self.weight_of(batch.targets))
@@ -61,11 +59,7 @@ class LabelLoss:
             return span_loss(logits, targets, lengths)
         weights = None if self.weights is None else self.weights.to(logits.device, logits.dtype)
         return F.cross_entropy(
-            logits.flatten(0, -2),
-            targets.flatten(),
-            weights,
-            ignore_index=IGNORE_INDEX,
-            label_smoothing=self.smoothing,
+            logits.flatten(0, -2), targets.flatten(), weights, ignore_index=IGNORE_INDEX, label_smoothing=self.smoothing
         )
 
 
@@ -82,9 +76,7 @@ def span_loss(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
     return (F.cross_entropy(scores[..., 0], targets[:, 0]) + F.cross_entropy(scores[..., 1], targets[:, 1])) / 2
 
 
-def masked_language_loss(
-    model: nn.Module, batch: Any, state: State | None, reduction: LossReduction = LOCAL
-) -> tuple[Tensor, None]:
+def masked_language_loss(model: Any, batch: Any, state: State | None, reduction: LossReduction = LOCAL) -> LossAndState:
     """The masked language modelling loss, plus the next sentence loss if rows are pairs."""
     fill, follow = masked_losses(model, batch)
     fill = reduction.scale_mean(fill, len(batch.targets))

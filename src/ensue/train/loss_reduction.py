@@ -10,6 +10,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ensue.nn.state import State
+
+LossAndState = tuple[Tensor, State | None]
+"""What an objective returns: the loss of a batch (a scalar), and the state to carry to the next one."""
+
 
 class LossReduction:
     """Reduction in a single process: the local mean is the global mean."""

@@ -63,14 +63,14 @@ def test_poolings_by_hand(pooling):
     ],
     ids=str,
 )
-def test_neither_padding_nor_neighbours_change_what_is_said_of_a_row(name, head):
+def test_neither_padding_nor_other_rows_change_a_rows_output(name, head):
     model = labelled(name, **head)
     for seed in range(2):
         for found in labelled_laws(model, seed):
             assert found.kept, found
 
 
-def test_a_model_that_reads_padding_is_found_out():
+def test_a_model_that_reads_padding_fails_its_law():
     class Careless(Labelled):
         def forward(self, tokens, segments=None, lengths=None, **how):
             return super().forward(tokens, segments, None, **how)
@@ -107,7 +107,7 @@ def test_a_head_by_hand(name):
     torch.testing.assert_close(model(TOKENS, None, LENGTHS).logits, model.out(x))
 
 
-def test_looking_inside_changes_no_answer():
+def test_returning_layers_or_attention_changes_no_output():
     model = labelled("bert")
     plain = model(TOKENS, None, LENGTHS)
     looked = model(TOKENS, None, LENGTHS, layers=True, weights=True)
@@ -116,7 +116,7 @@ def test_looking_inside_changes_no_answer():
     assert len(looked.layers) == 3 and len(looked.attention) == 2
 
 
-def test_choices_stand_side_by_side():
+def test_choices_are_compared_within_an_example():
     model = labelled("bert", choices=2, kind="choice", outputs=1)
     rows = labelled("bert", outputs=1)
     rows.load_state_dict(model.state_dict())
@@ -139,7 +139,7 @@ def test_the_auxiliary_loss_is_that_of_the_next_token(name):
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_how_deep_layers_lie(name):
+def test_depths_of_parameters(name):
     model = labelled(name)
     depths = model.depths()
     assert depths.keys() == dict(model.named_parameters()).keys()

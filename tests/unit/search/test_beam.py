@@ -28,7 +28,7 @@ def test_greedy_cannot_undo_and_a_beam_of_two_finds_the_pie():
     assert found.best.log_probs == pytest.approx([-0.7, -1.0, -1.1, -0.5, -0.4, -0.6, -0.1], abs=1e-5)
 
 
-def test_the_tree_of_the_lecture_stands_in_the_trace():
+def test_the_trace_holds_the_tree_of_the_lecture():
     trace = pie(beam=2, length="none").trace
     seen = {PIE.said(trace.nodes[at].token for at in trace.path(node.id)): node for node in trace.nodes}
     for path, after in PIE.paths.items():
@@ -73,7 +73,7 @@ def test_a_beam_of_all_sequences_is_exhaustive(length):
         assert [one.score for one in wide.hypotheses] == pytest.approx([one.score for one in every.hypotheses])
 
 
-def test_a_beam_of_one_takes_the_likeliest_token_and_the_first_end_mark():
+def test_a_beam_of_one_takes_the_most_probable_token_and_the_first_end_token():
     for seed in range(5):
         model = Trigrams(6, seed=seed)
         past, expected = [0, 1], []
@@ -98,7 +98,7 @@ def test_the_n_best_are_sorted_and_distinct_and_their_log_probabilities_are_the_
             assert one.score == pytest.approx(one.log_prob / len(expected))
 
 
-def test_a_batch_is_each_sentence_alone_and_done_sentences_are_read_no_more():
+def test_a_batch_equals_single_sentences_and_finished_ones_leave_it():
     model, limits = Trigrams(9, seed=1, sentences=6, scale=3.0), torch.tensor([1, 7, 3, 5, 7, 2])
     how = Search(beam=3, length="none", nbest=2)
     together = beam_search(model, model.start(6), 2, end=0, longest=limits, how=how)
@@ -235,14 +235,14 @@ def test_bad_settings_are_refused(bad, said):
         ({"how": Search(forbidden=(0, 1, 2, 3, 4))}, "no hypothesis is allowed for sentence 1"),
     ],
 )
-def test_what_cannot_be_searched_is_said(bad, said):
+def test_impossible_searches_are_refused(bad, said):
     model = Trigrams(5, sentences=2)
     begin = torch.tensor([1, 2])
     with pytest.raises(InputError, match=said):
         beam_search(model, model.start(2), begin, **{"end": 0, "longest": 4, **bad})
 
 
-def test_a_model_that_is_not_a_number_is_said():
+def test_a_model_that_returns_nan_is_reported():
     model = Trigrams(5)
     model.logits[:] = math.nan
     with pytest.raises(InputError, match="check that the model's weights are finite"):
@@ -269,7 +269,7 @@ def test_ties_and_traces_change_nothing():
     assert plain == told
 
 
-def test_everything_that_was_tried_is_told_once():
+def test_every_candidate_is_in_the_trace_once():
     model = Trigrams(7, seed=8)
     trace = beam_search(model, model.start(1), 1, end=0, longest=5, how=Search(beam=3), trace=True)[0].trace
     paths = [(*(trace.nodes[at].token for at in trace.path(node.id)),) for node in trace.nodes]

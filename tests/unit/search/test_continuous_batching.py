@@ -54,7 +54,7 @@ def run(together: ContinuousBatch, got: dict[int, list[int]]) -> None:
 
 
 @pytest.mark.parametrize("name", models())
-def test_each_gets_what_it_would_have_got_alone_whoever_comes_and_goes(name: str) -> None:
+def test_a_row_generates_the_same_whatever_rows_join_and_leave(name: str) -> None:
     model, own, got = models()[name], rows(), {}
     together = ContinuousBatch(model)
     together.join(own[:1])
@@ -68,7 +68,7 @@ def test_each_gets_what_it_would_have_got_alone_whoever_comes_and_goes(name: str
     assert [got[id(row)] for row in own] == [alone(model, row) for row in rows()]
 
 
-def test_who_leaves_changes_nothing_for_the_others() -> None:
+def test_a_row_that_leaves_does_not_change_the_others() -> None:
     model, own, got = models()["gpt"], rows(), {}
     together = ContinuousBatch(model)
     together.join(own)
@@ -82,7 +82,7 @@ def test_who_leaves_changes_nothing_for_the_others() -> None:
     assert len(got[id(own[2])]) == 1
 
 
-def test_all_may_leave_and_others_come() -> None:
+def test_rows_can_join_after_all_have_left() -> None:
     model = models()["lstm"]
     together = ContinuousBatch(model)
     together.join([])
@@ -97,7 +97,7 @@ def test_all_may_leave_and_others_come() -> None:
     assert got[id(second)] == alone(model, rows()[3])
 
 
-def test_a_token_is_told_with_its_cost_and_the_likeliest() -> None:
+def test_a_token_comes_with_its_log_probability_and_the_most_probable_ones() -> None:
     model = models()["lstm"]
     together = ContinuousBatch(model)
     row = Row(torch.tensor([3, 4]), Sampling(tokens=1, temperature=0.0), best=3)
@@ -108,7 +108,7 @@ def test_a_token_is_told_with_its_cost_and_the_likeliest() -> None:
     assert [p for _, p in drawn.best] == sorted((p for _, p in drawn.best), reverse=True)
 
 
-def test_a_row_that_can_draw_nothing_leaves_alone() -> None:
+def test_a_row_whose_distribution_is_not_finite_leaves_alone() -> None:
     model, own, got = models()["lstm"], rows(), {}
     together = ContinuousBatch(model)
     together.join(own[:2])
@@ -121,7 +121,7 @@ def test_a_row_that_can_draw_nothing_leaves_alone() -> None:
     assert got[id(own[0])] == alone(model, rows()[0])
 
 
-def test_next_to_no_heat_is_greedy() -> None:
+def test_a_tiny_temperature_is_greedy() -> None:
     model = models()["lstm"]
     cold, coldest = (sample(model, torch.tensor([3, 4]), Sampling(tokens=9, temperature=t))[0] for t in (0.0, 5e-324))
     assert cold.tokens == coldest.tokens

@@ -37,7 +37,7 @@ def test_models_of_different_kinds_search_as_one():
     assert len(sample(both, torch.tensor([1, 2]), Sampling(tokens=4, n=2))) == 2
 
 
-def test_one_model_alone_is_itself():
+def test_an_ensemble_of_one_equals_its_member():
     model = Trigrams(6, seed=4, sentences=2)
     alone = beam_search(model, model.start(2), 1, end=0, longest=5)
     ensemble = Ensemble([model, model])
@@ -46,7 +46,7 @@ def test_one_model_alone_is_itself():
     assert [f.best.score for f in alone] == pytest.approx([f.best.score for f in twice], abs=1e-5)
 
 
-def test_attention_is_the_mean_where_shapes_agree_else_the_firsts():
+def test_attention_is_the_mean_if_shapes_agree_else_the_first_members():
     one, two, wide = Trigrams(5, seed=1), Trigrams(5, seed=2), Trigrams(5, seed=3, places=7)
 
     def seen(*models):

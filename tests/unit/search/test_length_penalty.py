@@ -33,7 +33,7 @@ def test_penalties_take_tensors_too(name):
     assert penalty.bound(values, limits).tolist() == pytest.approx([penalty.bound(-1.0, 3), penalty.bound(-4.0, 8)])
 
 
-def test_coverage_costs_what_was_not_attended_to():
+def test_coverage_penalises_positions_without_attention():
     real = torch.tensor([True, True, True, False])
     covered = torch.tensor([[2.0, 0.5, 0.25, 0.0], [1.0, 1.0, 3.0, 0.0]])
     penalty = coverage_penalty(covered, real, 0.2)

@@ -19,7 +19,7 @@ from ensue.search.sampling import Sampling, draw, filtered, next_distribution, s
     st.integers(0, 12),
     st.floats(0.05, 1.0),
 )
-def test_what_is_drawn_from_is_a_distribution_over_likely_tokens(logits, temperature, k, p):
+def test_filtered_probabilities_are_a_distribution_over_probable_tokens(logits, temperature, k, p):
     log_probs = torch.tensor([logits], dtype=torch.double).log_softmax(-1)
     result = filtered(log_probs, Sampling(temperature=temperature, top_k=k, top_p=p))[0]
     assert result.sum().item() == pytest.approx(1)
@@ -64,7 +64,7 @@ def test_a_seed_gives_the_same_text_and_frequencies_follow_the_distribution():
     torch.testing.assert_close(counts.double(), p, atol=0.03, rtol=0)
 
 
-def test_the_end_mark_ends_a_row_and_others_go_on():
+def test_the_end_token_ends_a_row_and_others_continue():
     model = LSTMLanguageModel(LSTMConfig(vocabulary=3, hidden=4)).eval()
     drawn = sample(model, torch.tensor([0]), Sampling(tokens=12, n=20, seed=0), end=2)
     for one in drawn:
@@ -76,12 +76,12 @@ def test_the_end_mark_ends_a_row_and_others_go_on():
     "bad",
     [{"temperature": -1}, {"top_p": 0}, {"top_k": -2}, {"n": 0}, {"tokens": 0}, {"temperature": math.nan}],
 )
-def test_bad_wishes_are_refused(bad):
+def test_invalid_sampling_settings_are_refused(bad):
     with pytest.raises(InputError, match=next(iter(bad)).replace("_", "-")):
         Sampling(**bad)
 
 
-def test_a_trace_of_samples_tells_what_was_drawn_and_changes_nothing():
+def test_a_trace_of_samples_holds_the_drawn_tokens_and_changes_nothing():
     model = LSTMLanguageModel(LSTMConfig(vocabulary=7, hidden=6)).eval()
     prompt, how = torch.tensor([1, 2]), Sampling(tokens=5, n=3, seed=4)
     samples, trace = sample(model, prompt, how, 0, trace=True)
@@ -104,7 +104,7 @@ def test_no_temperature_is_greedy_search_from_any_start():
         assert one.best.log_prob == pytest.approx(other.best.log_prob, abs=1e-5)
 
 
-def test_sentences_are_drawn_side_by_side_with_lengths_of_their_own():
+def test_sentences_are_sampled_in_a_batch_with_their_own_maximum_lengths():
     model, limits = Trigrams(6, seed=3, sentences=3), torch.tensor([2, 9, 5])
     found = draw(model, model.start(3), 1, end=0, longest=limits, how=Sampling(n=8, seed=5))
     for number, (f, longest) in enumerate(zip(found, limits.tolist())):
@@ -120,7 +120,7 @@ def test_sentences_are_drawn_side_by_side_with_lengths_of_their_own():
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_is_not_drawn_from_greedily_or_not(temperature, wrong):
+def test_nan_is_refused_greedily_or_not(temperature, wrong):
     model = LSTMLanguageModel(LSTMConfig(vocabulary=7, hidden=6)).eval()
     with torch.no_grad():
         model.head.bias.fill_(wrong)

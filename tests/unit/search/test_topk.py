@@ -27,7 +27,7 @@ def test_all_in_one_column_or_beyond_the_last() -> None:
         assert fast_topk(row[None], 3)[1].tolist() == [wanted]
 
 
-def test_what_is_barred_comes_last() -> None:
+def test_minus_infinity_comes_last() -> None:
     values = torch.full((1, 50 * DEPTH), float("-inf"))
     values[0, 77] = -3.0
     found, places = fast_topk(values, 4)
@@ -35,7 +35,7 @@ def test_what_is_barred_comes_last() -> None:
     assert len(set(places[0].tolist())) == 4
 
 
-def test_not_a_number_is_not_lost() -> None:
+def test_nan_is_not_lost() -> None:
     values = torch.zeros(1, 50 * DEPTH)
     values[0, 123] = float("nan")
     assert fast_topk(values, 2)[1][0, 0] == 123

@@ -72,7 +72,7 @@ def test_pruned_nodes_say_why_and_lead_nowhere(kind):
         assert all(node.id in parents for node in trace.nodes if node.fate == "kept")
 
 
-def test_what_cannot_win_any_more_is_said():
+def test_a_candidate_that_cannot_win_any_more_is_marked():
     model = Trigrams(6, seed=1, sentences=4, scale=4.0)
     found = beam_search(model, model.start(4), 1, end=0, longest=12, how=Search(beam=2, length="none"), trace=True)
     assert any(node.why == "cannot win any more" for f in found for node in f.trace.nodes)

@@ -46,16 +46,16 @@ def test_the_mean_is_that_of_the_last_few(held, count):
     assert same(held.mean_weights(count), mean(*STEPS[-count:]))
 
 
-def test_of_fewer_checkpoints_it_is_the_mean_of_those_there_are(held):
+def test_with_fewer_checkpoints_all_are_averaged(held):
     assert same(held.mean_weights(9), mean(*STEPS))
 
 
-def test_the_best_and_the_stop_do_not_count(held):
+def test_the_best_and_stop_checkpoints_are_not_averaged(held):
     held.save(Checkpoint(45, {"model": dict(layer(45).state_dict())}, {}), "stop")
     assert same(held.mean_weights(2), mean(30, 40))
 
 
-def test_weights_keep_their_kind(tmp_path):
+def test_averaged_weights_keep_their_dtype(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     for step, value in ((1, 1.0), (2, 2.0)):
         weights = {"half": torch.full((2,), value, dtype=torch.bfloat16), "wide": torch.full((2,), value).double()}
@@ -124,7 +124,7 @@ def test_a_run_that_was_interrupted_averages_nothing(held):
     assert same(found, mean(20)) and notes == []
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_none_is_no_mean(held, tmp_path):
+def test_damaged_checkpoints_are_skipped_and_without_any_there_is_no_mean(held, tmp_path):
     (held.folder / "step-00000040" / "model.safetensors").write_bytes(b"damaged")
     assert same(held.mean_weights(2), mean(20, 30))
     assert Checkpoints(tmp_path / "none").mean_weights(3) == {}

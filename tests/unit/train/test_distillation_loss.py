@@ -37,7 +37,7 @@ def test_at_temperature_one_the_gradient_is_the_difference_of_probabilities():
     torch.testing.assert_close(z.grad, difference.detach())
 
 
-def test_the_square_of_the_temperature_keeps_gradients_as_large_as_a_warm_teacher_is_vague():
+def test_the_squared_temperature_keeps_the_size_of_gradients():
     """At high T the gradient tends to the difference of centred logits over Y, whatever T is (Hinton et al., eq. 4)."""
     z, teacher = torch.randn(1, 3, requires_grad=True), torch.randn(1, 3)
     soft_loss(z, teacher, 1000.0).sum().backward()
@@ -57,7 +57,7 @@ def test_numbers_are_learnt_by_their_squared_difference():
     assert loss.item() == pytest.approx((4 + 0.25 + 0.5 * 4) / 2)
 
 
-def test_an_example_with_a_label_counts_its_usual_loss_too():
+def test_labelled_examples_add_the_loss_of_their_label():
     z, teacher = torch.randn(4, 3), torch.randn(4, 3)
     targets = wanted(teacher, [NAN, 2.0, NAN, 0.0])
     plain, with_labels = (DistillationLoss(LabelLoss(), 2.0, weight).of(z, targets) for weight in (0.0, 0.5))
@@ -65,7 +65,7 @@ def test_an_example_with_a_label_counts_its_usual_loss_too():
     torch.testing.assert_close(with_labels, plain + 0.5 * usual / 4)
 
 
-def test_tokens_that_nobody_asks_about_and_padding_do_not_count():
+def test_ignored_tokens_and_padding_do_not_count():
     soft = np.full((5, 3), np.nan, dtype=np.float32)
     soft[[1, 3], 1:] = [[1.0, -1.0], [0.5, 2.0]]
     zeros = np.zeros(5, dtype=np.int32)
@@ -81,7 +81,7 @@ def test_tokens_that_nobody_asks_about_and_padding_do_not_count():
     assert z.grad[0, 2].eq(0).all() and z.grad[1, 2].eq(0).all()
 
 
-def test_layers_stand_evenly_for_those_of_the_teacher():
+def test_layers_match_the_teachers_evenly():
     assert matched_layers(6, 12) == [0, 2, 4, 6, 8, 10, 12]
     assert matched_layers(1, 6) == [0, 6]
     assert matched_layers(4, 4) == [0, 1, 2, 3, 4]

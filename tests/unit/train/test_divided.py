@@ -119,7 +119,7 @@ def contexts():
 
 @pytest.mark.parametrize("kind", [language, windows, translation, masked, contexts])
 @pytest.mark.parametrize("count", [2, 3])
-def test_ranks_together_measure_what_one_process_does(kind, count):
+def test_several_ranks_measure_the_same_as_one_process(kind, count):
     measure = kind()
     found, read = on_ranks(count, measure)
     whole = measure(SINGLE)

@@ -59,7 +59,7 @@ def test_labels_weights_and_smoothing():
     torch.testing.assert_close(LabelLoss().of(logits, targets, torch.ones(6)), each.mean())
 
 
-def test_labels_of_tokens_leave_out_what_is_not_asked():
+def test_token_labels_skip_the_ignore_index():
     logits = torch.randn(2, 3, 4)
     targets = torch.tensor([[IGNORE_INDEX, 1, 2], [3, IGNORE_INDEX, IGNORE_INDEX]])
     logs = -logits.log_softmax(-1)
@@ -74,7 +74,7 @@ def test_numbers():
     torch.testing.assert_close(LabelLoss("number").of(logits, targets.double(), torch.ones(5)), wanted)
 
 
-def test_spans_are_among_real_places():
+def test_spans_exclude_padding():
     logits, lengths = torch.randn(2, 5, 2), torch.tensor([5, 3])
     targets = torch.tensor([[1, 4], [0, 2]])
     wanted = sum(
@@ -154,13 +154,13 @@ def test_the_loop_gives_each_group_its_rate(tmp_path):
         assert moved[0] == pytest.approx(ratio * moved[1], rel=0.02)
 
 
-def test_layers_are_let_go_from_the_top():
+def test_layers_are_unfrozen_from_the_top():
     unfreezing = LayerUnfreezing({"a": 0, "b": 1, "c": 2, "head": 3}, frozen=3, every=4)
     assert [unfreezing.boundary(step) for step in (0, 3, 4, 8, 12, 99)] == [3, 3, 2, 1, 0, 0]
     assert [LayerUnfreezing({}, frozen=2).boundary(step) for step in (0, 99)] == [2, 2]
 
 
-def test_frozen_layers_change_when_they_are_let_go(tmp_path):
+def test_frozen_layers_change_once_they_are_unfrozen(tmp_path):
     training = work(tmp_path, steps=12)
     training.unfreezing = LayerUnfreezing(training.model.depths(), frozen=4, every=3)
     seen = []
@@ -186,7 +186,7 @@ class Broken(Exception):
 
 
 @pytest.mark.parametrize("at", [2, 6, 8, 11])
-def test_a_run_broken_while_layers_are_frozen_goes_on_to_the_same_bits(tmp_path, at):
+def test_a_run_interrupted_while_layers_are_frozen_resumes_to_the_same_bits(tmp_path, at):
     depths = model_of().depths()
     calls = SimpleNamespace(count=0)
 

@@ -69,7 +69,7 @@ def breaking(at, kind=Broken):
 
 
 @pytest.mark.parametrize("at", [1, 3, 7, 13, 20])
-def test_a_broken_run_goes_on_to_the_same_bits(tmp_path, at):
+def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path, at):
     whole = work(tmp_path / "whole")
     train(whole)
     with pytest.raises(Broken):
@@ -97,7 +97,7 @@ def test_a_value_that_is_not_finite_never_reaches_the_weights(tmp_path):
     assert any("rolled back to step 6 at 0.5 of the learning rate" in note for note in notes if note)
 
 
-def test_a_loss_that_never_is_finite_ends_with_one_line(tmp_path):
+def test_a_loss_that_is_never_finite_ends_with_one_line(tmp_path):
     with pytest.raises(InputError, match="not finite"):
         train(work(tmp_path, lambda m, b, s: (next_token_loss(m, b, s)[0] * math.inf, None)))
 
@@ -202,13 +202,13 @@ def test_epochs_become_steps(tmp_path):
         ("inverse-sqrt", [0.1, 1, (10 / 55) ** 0.5, (10 / 100) ** 0.5]),
     ],
 )
-def test_schedules_at_known_places(schedule, expected):
+def test_schedules_at_known_steps(schedule, expected):
     settings = TrainSettings(lr=1.0, schedule=schedule, warmup=0.1, floor=0.1)
     found = [learning_rate(step, 100, settings) for step in (0, 9, 54, 99)]
     assert found == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_checkpoint_is_whole_or_not_there(tmp_path):
+def test_a_checkpoint_is_complete_or_absent(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=2)
     for step in (1, 2, 3):
         checkpoints.save(Checkpoint(step, {"model": {"w": torch.full((2,), float(step))}}, {"note": "x"}))
@@ -219,7 +219,7 @@ def test_a_checkpoint_is_whole_or_not_there(tmp_path):
     assert checkpoints.latest().step == 2
 
 
-def test_an_evaluation_that_was_given_up_is_made_up_for(tmp_path):
+def test_an_interrupted_evaluation_is_repeated_on_resume(tmp_path):
     """A wish to stop during an evaluation ends it; resumed, the run keeps the same best weights as an unbroken one."""
 
     def measured(training, stops):
@@ -283,7 +283,7 @@ def test_a_budget_counts_from_the_moment_of_resuming(tmp_path):
     assert second.step > first.step + 1
 
 
-def test_a_damaged_best_checkpoint_is_passed_over(tmp_path):
+def test_a_damaged_best_checkpoint_is_skipped(tmp_path):
     training = work(tmp_path)
     training.evaluate = lambda stop: {"valid_loss": 1.0}
     train(training)
@@ -291,7 +291,7 @@ def test_a_damaged_best_checkpoint_is_passed_over(tmp_path):
     assert training.checkpoints.best() is None and "damaged" in training.checkpoints.notes[0]
 
 
-def test_a_state_is_carried_on_within_an_epoch_alone(tmp_path):
+def test_a_state_is_carried_within_an_epoch_only(tmp_path):
     given = []
 
     def objective(model, batch, state):

@@ -29,7 +29,7 @@ def board(folder, name="loss"):
     return [(event.step, event.value) for event in events.Scalars(name)]
 
 
-def test_a_resumed_run_forgets_what_came_after_its_checkpoint(tmp_path):
+def test_a_resumed_run_drops_records_after_its_checkpoint(tmp_path):
     written(tmp_path, [2, 4, 6, 8], FIRST)
     written(tmp_path, [6, 8, 10], SECOND, begin=4)
     expected = [record(2, FIRST), record(4, FIRST), record(6, SECOND), record(8, SECOND), record(10, SECOND)]
@@ -44,7 +44,7 @@ def test_events_are_cut_back_even_where_nothing_is_written_again(tmp_path):
     assert [one["step"] for one in read_metrics(tmp_path)] == [2, 4, 5]
 
 
-def test_a_run_that_begins_again_keeps_nothing(tmp_path):
+def test_a_restarted_run_keeps_no_records(tmp_path):
     written(tmp_path, [1, 2, 3], FIRST)
     written(tmp_path, [1, 2], SECOND)
     assert board(tmp_path) == [(1, 101.0), (2, 102.0)]
@@ -60,7 +60,7 @@ def test_a_half_written_line_is_dropped_and_what_follows_it_too(tmp_path):
     assert read_metrics(tmp_path) == [record(1, FIRST), record(2, FIRST), record(3, SECOND)]
 
 
-def test_a_roll_back_cuts_the_lines_of_the_way_that_was_given_up(tmp_path):
+def test_a_rollback_removes_the_records_of_the_abandoned_steps(tmp_path):
     metrics = Metrics(tmp_path)
     for step in (1, 2, 3):
         metrics.write(record(step, FIRST))
@@ -79,13 +79,13 @@ def test_only_numbers_become_curves(tmp_path):
         board(tmp_path, "note")
 
 
-def test_it_does_without_tensorboard(tmp_path, monkeypatch):
+def test_metrics_work_without_tensorboard(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     written(tmp_path, [1], FIRST)
     assert read_metrics(tmp_path) == [record(1, FIRST)] and not (tmp_path / "events").exists()
 
 
-def test_no_two_files_of_events_are_of_the_same_second(tmp_path):
+def test_event_files_have_different_seconds(tmp_path):
     for begin in (0, 1, 2):
         written(tmp_path, [begin + 1], FIRST, begin=begin)
     seconds = [path.name.split(".")[3] for path in (tmp_path / "events").iterdir()]

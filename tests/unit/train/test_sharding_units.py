@@ -7,7 +7,7 @@ from ensue.train.sharding import shard_units
 
 
 @pytest.mark.parametrize("experts", [1, 4])
-def test_blocks_are_gathered_one_by_one_and_experts_with_theirs(experts):
+def test_blocks_are_units_and_experts_belong_to_theirs(experts):
     with torch.device("meta"):
         model = GPTLanguageModel(
             GPTConfig(vocabulary=9, layers=3, heads=2, hidden=8, context=8, experts=experts, experts_active=1)

@@ -31,7 +31,7 @@ def test_the_slanted_triangle_is_the_papers(steps):
     assert found == pytest.approx([paper(step, steps) for step in range(steps)], rel=1e-9)
 
 
-def test_the_slanted_triangle_at_known_places():
+def test_the_slanted_triangle_at_known_steps():
     settings = TrainSettings(lr=0.01, **SLANTED)
     found = [learning_rate(step, 100, settings) for step in (0, 5, 10, 55, 100)]
     half = 0.01 * (1 + 0.5 * 31) / 32

@@ -50,7 +50,7 @@ def walked(folder, walker, **how):
         metrics.close()
 
 
-def test_a_walk_that_is_broken_off_and_gone_on_with_ends_where_an_unbroken_one_does(tmp_path):
+def test_an_interrupted_training_ends_like_an_uninterrupted_one(tmp_path):
     whole, first, second = (tmp_path / name for name in ("whole", "first", "second"))
     for folder in (whole, first, second):
         folder.mkdir()
@@ -85,7 +85,7 @@ def test_a_budget_makes_steps_fewer_and_never_more(monkeypatch):
     assert plan_word2vec(Walker(), WordTrainSettings(steps=7), silent).steps == 7
 
 
-def test_time_that_is_up_leaves_a_checkpoint(tmp_path, monkeypatch):
+def test_a_spent_budget_leaves_a_checkpoint(tmp_path, monkeypatch):
     clock = iter(range(10**6))
     monkeypatch.setattr("ensue.train.word2vec_loop.time.perf_counter", lambda: next(clock))
     outcome = walked(tmp_path, Walker(), steps=50, budget=10.0)
@@ -101,6 +101,6 @@ def test_a_loss_that_is_not_finite_is_an_error(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", [{"lr": -1.0}, {"floor": 2.0}, {"epochs": 0.0}, {"threads": -1}, {"log_every": 0}])
-def test_settings_that_cannot_be(wrong):
+def test_invalid_settings_are_refused(wrong):
     with pytest.raises(InputError):
         WordTrainSettings(**wrong)
