@@ -24,7 +24,7 @@ class StackConfig:
     dropout: float = 0.0
     """Dropout probability between layers; never inside the recurrence."""
     connect: str = "plain"
-    """Connection between layers: plain, residual (adds the input) or dense (concatenates the input)."""
+    """Connection between layers: plain, residual (adds the input), dense (concatenates it) or fast-forward."""
     kernel: str = "auto"
     """Kernel: auto, fused (torch's) or reference (a loop over the equation)."""
 
