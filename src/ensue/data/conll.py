@@ -119,8 +119,7 @@ def _is_universal(file: str | Path) -> bool:
 
 
 def _count_columns(file: str | Path) -> int:
-    """Return the number of columns if the first lines are words in columns (equal widths, blank lines between
-    sentences), else 0."""
+    """Return the number of columns if there is a word per line and a blank line after each sentence, else 0."""
     if _is_universal(file):
         return max(UNIVERSAL_COLUMNS.values())
     cells = [line.split() if _is_word_line(line) else [] for line in islice(read_lines(file), SAMPLE_LINES)]
@@ -138,10 +137,7 @@ def _is_word_line(line: str) -> bool:
 
 
 def _read_sentences(file: str | Path, columns: _Columns, broken: list[InputError] | None) -> Iterator[_Sentence]:
-    """Yield the sentences of a file.
-
-    An unreadable line is an error; with a list ``broken`` its sentence is left out instead.
-    """
+    """Yield the sentences of a file; an unreadable line is an error, or is added to ``broken`` without its sentence."""
     sentence, whole = _Sentence([], [], []), True
     for number, (where, line) in enumerate(chain(located_lines(file), [("", "")]), start=1):
         if not _is_word_line(line):

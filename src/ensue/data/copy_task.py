@@ -32,10 +32,7 @@ def copy_line(letter: str, gap: int) -> str:
 
 @cache
 def copy_text(lines: int = CORPUS_LINES, longest: int = MAX_GAP, seed: int = 0) -> str:
-    """Return the corpus ``copying``: lines with random letters and random gaps.
-
-    Gaps are geometrically distributed, so that counting dots does not help.
-    """
+    """Return the corpus ``copying``; gaps are geometrically distributed, so that counting dots does not help."""
     chance = random.Random(seed)
     return "".join(copy_line(chance.choice(COPY_LETTERS), _gap(chance, longest)) for _ in range(lines))
 

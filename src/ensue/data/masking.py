@@ -161,8 +161,7 @@ class MaskedBatches:
         return MaskedBatch(**as_tensors(**arrays, is_masked=is_masked, targets=targets[is_masked]))
 
     def _row_sources(self, a: int, b: int, c: int, d: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the source position of each token of [CLS] A [SEP] B [SEP], negative for special tokens, and the
-        segments."""
+        """Return the source position of each token of a row, negative for special tokens, and its segments."""
         if not self._pairs:
             return np.concatenate([[_START], np.arange(a, b), [_END]]), np.zeros(b - a + 2, dtype=np.int64)
         double = self._special.double_separator

@@ -41,8 +41,7 @@ class SpellingModel:
 
     @cached_property
     def _tables(self) -> tuple[list[Counter[int]], list[Counter[int]], list[Counter[int]]]:
-        """Counts of n-grams, and counts and numbers of successors of contexts, by order; fitting and saving a tokenizer
-        do not need them."""
+        """Counts of n-grams, and counts and numbers of successors of contexts, by order; needed for costs only."""
         counts, totals, kinds = ([Counter[int]() for _ in range(NGRAM_ORDER)] for _ in range(3))
         for gram, count in zip(self._grams.tolist(), self._seen.tolist(), strict=True):
             for order in range(NGRAM_ORDER):
@@ -114,12 +113,12 @@ class SpellingModel:
 
     def state(self) -> dict[str, Any]:
         """Return the sorted n-grams as compressed differences."""
-        return {"order": NGRAM_ORDER, "grams": _packed(np.diff(self._grams, prepend=0)), "counts": _packed(self._seen)}
+        return {"order": NGRAM_ORDER, "grams": _pack(np.diff(self._grams, prepend=0)), "counts": _pack(self._seen)}
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> SpellingModel:
         """Return the model with this ``state``."""
-        return cls(np.cumsum(_unpacked(state["grams"])), _unpacked(state["counts"]))
+        return cls(np.cumsum(_unpack(state["grams"])), _unpack(state["counts"]))
 
 
 def _sum_counts(keys: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -137,13 +136,13 @@ def _sum_counts(keys: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.nda
     return keys[first], np.add.reduceat(times, first)
 
 
-def _packed(numbers: np.ndarray) -> str:
+def _pack(numbers: np.ndarray) -> str:
     """Encode integers as text: byte planes, most of which are zero, compressed."""
     planes = numbers.astype("<i8").view(np.uint8).reshape(-1, 8).T.tobytes()
     return base64.b64encode(zlib.compress(planes, 9)).decode()
 
 
-def _unpacked(text: str) -> np.ndarray:
+def _unpack(text: str) -> np.ndarray:
     planes = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8)
     return planes.reshape(8, -1).T.copy().view("<i8").ravel()
 

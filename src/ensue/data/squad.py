@@ -122,10 +122,7 @@ def _note_answers(
 
 
 def _locate_answers(raw: _RawQuestion, counts: _AnswerCounts, for_training: bool) -> Question | None:
-    """Locate the answers of a question in its passage; None if it has answers but none occurs.
-
-    Unless for training, missing answers are kept, at -1.
-    """
+    """Locate the answers in the passage; None if none occurs. Unless for training, missing ones are kept, at -1."""
     passage = raw.passage
     if passage.endswith(NO_ANSWER):
         passage = passage.removesuffix(NO_ANSWER).rstrip()
