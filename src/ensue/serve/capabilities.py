@@ -31,7 +31,7 @@ def validation_scores(run: Run) -> list[Score]:
     race = run.spec.race
     measures = [measure for measure in race.measures if measure.key in scores] if race else []
     values = [(measure, measure.of(scores)) for measure in measures]
-    return [Score(name=m.title, value=format(value, m.form)) for m, value in values if value is not None]
+    return [Score(name=m.title, value=format(value, m.format_spec)) for m, value in values if value is not None]
 
 
 def series_info(run: Run) -> SeriesInfo | None:

@@ -43,8 +43,8 @@ class Measure:
     key: str
     """Its name in race.json."""
     title: str
-    form: str = ".3f"
-    """The format for people."""
+    format_spec: str = ".3f"
+    """How it is formatted in tables."""
     within: str = ""
     """The entry, of a figure that is a mapping."""
 

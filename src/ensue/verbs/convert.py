@@ -32,7 +32,7 @@ from ensue.runs.init_from import read_vectors
 from ensue.runs.load import load
 from ensue.runs.save_weights import write_weights
 from ensue.tasks.labels.kind import LabelKind
-from ensue.tasks.labels.whole import Whole
+from ensue.tasks.labels.whole import Classify
 from ensue.tasks.table import task_spec
 
 
@@ -154,7 +154,7 @@ def _from_folder(path: Path, folder: RunFolder, asked: str, force: bool, report:
         raise InputError(what, where=str(source.tokenizer), hint="it belongs to another model")
     task = asked or imported.task
     kind = _check_kind(imported.task, task, str(path))
-    text_count: int = kind.text_count if isinstance(kind, Whole) and kind.loss == "label" else 0
+    text_count: int = kind.text_count if isinstance(kind, Classify) else 0
     data = {
         "tokenizer": tokenizer.kind,
         "vocabulary": tokenizer.size,

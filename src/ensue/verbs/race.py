@@ -163,7 +163,7 @@ def _train_seeds(plan: RacePlan, candidate: Candidate, folder: Path, report: Rep
             shutil.rmtree(run.folder.checkpoints, ignore_errors=True)
         figures.append(found)
         remarks.append(remark)
-        value = format(found[measure.key], measure.form)
+        value = format(found[measure.key], measure.format_spec)
         report("race", {"text": f"{name}: {measure.title} {value} in {found['seconds']:.0f} s"})
     entrant = mean_entrant(plan.rules, candidate.system, candidate.start, candidate.labels, figures)
     entrant.remark = "; ".join(dict.fromkeys(filter(None, remarks)))

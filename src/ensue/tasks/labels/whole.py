@@ -36,8 +36,6 @@ class Whole(LabelKind):
     text_count: int
     """The number of texts of an example; 0 if it is not known, and one or two will do. Numbers may be of one text too,
     as the examples say."""
-    loss: str = "label"
-    chosen_by: str = "accuracy"
     head: str = "whole"
 
     def read(self, files: Sequence[str], options: ReadOptions, notes: list[str]) -> list[LabelledText]:
@@ -60,17 +58,9 @@ class Whole(LabelKind):
         """Return its text, or both."""
         return list(example.texts)
 
-    def labels(self, examples: Sequence[LabelledText]) -> Labels:
-        """Return the labels that occur; numbers have none."""
-        return () if self.loss == "number" else sort_labels({one.label for one in examples if one.label is not None})
-
-    def outputs(self, labels: Labels) -> int:
-        """Return one for each label, or one for a number."""
-        return 1 if self.loss == "number" else len(labels)
-
-    def strata(self, examples: Sequence[LabelledText]) -> list[Any]:
-        """Return the labels; a sample of numbers is not stratified."""
-        return [None if self.loss == "number" else one.label for one in examples]
+    def targets(self, examples: Sequence[LabelledText], labels: Labels) -> np.ndarray:
+        """Return the targets of examples."""
+        raise NotImplementedError
 
     def encode(
         self, examples: Sequence[LabelledText], encoding: ExampleEncoding, with_targets: bool = True
@@ -83,49 +73,84 @@ class Whole(LabelKind):
             parts = [next(ids) for _ in one.texts]
             rows.append(add_special_tokens(special, parts[0], parts[1] if len(parts) > 1 else None, encoding.length))
             cut += sum(map(len, parts)) + special.count(len(parts)) > encoding.length
-        targets = np.zeros(len(rows), dtype=np.int64)
-        if with_targets and self.loss == "number":
-            targets = _numbers(examples).astype(np.float32)
-        elif with_targets:
-            targets[:] = [label_index(one.label, encoding.labels, one.where) for one in examples]
+        targets = self.targets(examples, encoding.labels) if with_targets else np.zeros(len(rows), dtype=np.int64)
         return EncodedExamples(rows=make_rows(rows, targets), cut=cut)
+
+
+class Classify(Whole):
+    """A label for a text or a pair."""
+
+    def labels(self, examples: Sequence[LabelledText]) -> Labels:
+        """Return the labels that occur."""
+        return sort_labels({one.label for one in examples if one.label is not None})
+
+    def strata(self, examples: Sequence[LabelledText]) -> list[Any]:
+        """Return the labels."""
+        return [one.label for one in examples]
+
+    def targets(self, examples: Sequence[LabelledText], labels: Labels) -> np.ndarray:
+        """Return the index of each label."""
+        return np.array([label_index(one.label, labels, one.where) for one in examples], dtype=np.int64)
 
     def predictions(
         self, examples: Sequence[LabelledText], encoded: EncodedExamples, logits: Sequence[np.ndarray], labels: Labels
     ) -> list[dict[str, Any]]:
-        """Return the most probable label and the probabilities of all, or the number."""
-        if self.loss == "number":
-            return [{"value": float(one[0])} for one in logits]
-        results = []
-        for one in logits:
-            p = softmax(one)
-            shares = dict(zip(labels, map(float, p), strict=True))
-            results.append({"label": labels[int(p.argmax())], "probabilities": shares})
-        return results
+        """Return the most probable label and the probabilities of all."""
+        probabilities = [softmax(one) for one in logits]
+        return [
+            {"label": labels[int(p.argmax())], "probabilities": dict(zip(labels, p.tolist(), strict=True))}
+            for p in probabilities
+        ]
 
     def score(
         self, examples: Sequence[LabelledText], predictions: Sequence[dict[str, Any]], labels: Labels
     ) -> dict[str, Any]:
-        """Return accuracy, F1, Matthews and the figures of each label; or the correlations of numbers."""
-        if self.loss == "number":
-            wanted, given = _numbers(examples), np.array([one["value"] for one in predictions])
-            figures = {"pearson": pearson(wanted, given), "spearman": spearman(wanted, given)}
-            return {**figures, "mse": float(((wanted - given) ** 2).mean()), "examples": len(examples)}
+        """Return accuracy, F1, Matthews and the figures of each label."""
         index = {label: i for i, label in enumerate(labels)}
         true = [index[one.label or ""] for one in examples]
         scores = label_scores(true, [index[one["label"]] for one in predictions], labels)
         return {**scores.as_dict(), "examples": len(examples)}
 
 
-def _numbers(examples: Sequence[LabelledText]) -> np.ndarray:
-    return np.array([float(one.label or "nan") for one in examples])
+class Regress(Whole):
+    """A number for a text or a pair."""
+
+    loss = "number"
+    chosen_by = "pearson"
+
+    def labels(self, examples: Sequence[LabelledText]) -> Labels:
+        """Return (): numbers have none."""
+        return ()
+
+    def outputs(self, labels: Labels) -> int:
+        """Return 1: the number."""
+        return 1
+
+    def targets(self, examples: Sequence[LabelledText], labels: Labels) -> np.ndarray:
+        """Return the numbers."""
+        return np.array([float(one.label or "nan") for one in examples], dtype=np.float32)
+
+    def predictions(
+        self, examples: Sequence[LabelledText], encoded: EncodedExamples, logits: Sequence[np.ndarray], labels: Labels
+    ) -> list[dict[str, Any]]:
+        """Return the number."""
+        return [{"value": float(one[0])} for one in logits]
+
+    def score(
+        self, examples: Sequence[LabelledText], predictions: Sequence[dict[str, Any]], labels: Labels
+    ) -> dict[str, Any]:
+        """Return the correlations and the mean squared error."""
+        true = np.array([float(one.label or "nan") for one in examples])
+        given = np.array([one["value"] for one in predictions])
+        figures = {"pearson": pearson(true, given), "spearman": spearman(true, given)}
+        return {**figures, "mse": float(((true - given) ** 2).mean()), "examples": len(examples)}
 
 
 SCORES = (Measure("accuracy", "accuracy"), Measure("f1", "F1"), Measure("matthews", "Matthews"))
-CLASSIFY = LabelTask(Whole("classify", 1), *SCORES)
-PAIR = LabelTask(Whole("pair", 2), *SCORES)
+CLASSIFY = LabelTask(Classify("classify", 1), *SCORES)
+PAIR = LabelTask(Classify("pair", 2), *SCORES)
 REGRESS = LabelTask(
-    Whole("regress", 2, loss="number", chosen_by="pearson"),
+    Regress("regress", 2),
     Measure("pearson", "Pearson"),
     Measure("spearman", "Spearman"),
     Measure("mse", "squared error"),

@@ -119,7 +119,7 @@ class Race:
             if e.value is None:
                 rows.append([self.name(e), "failed", *[""] * (len(columns) - 2)])
                 continue
-            values = [(e.measures.get(m.key), m.form) for m in self.rules.measures[1:]]
+            values = [(e.measures.get(m.key), m.format_spec) for m in self.rules.measures[1:]]
             others = ["–" if value is None else format(value, form) for value, form in values]
             rows.append([self.name(e), self._cell(e), *others, f"{e.seconds:.0f}", *_size(e)])
         return columns, rows
@@ -140,7 +140,7 @@ class Race:
     def _cell(self, e: Entrant) -> str:
         if e.value is None:
             return "failed"
-        form = self.rules.measure.form
+        form = self.rules.measure.format_spec
         return format(e.value, form) + (f" ± {e.spread / 2:{form}}" if len(e.seeds) > 1 else "")
 
     def remarks(self) -> list[str]:
