@@ -250,8 +250,7 @@ class ForecastRun(Run):
 
     def score(self, *files: Source, report: Report = silent) -> ForecastScore:
         """A rolling backtest: forecasts from every origin in files, against the true values."""
-        if not files:
-            raise InputError(self.refused["text"])
+        self.check_files(files)
         _, windows = self.held_out(files, report)
         return backtest(self.model, windows, self.encoding, self.band, report)
 

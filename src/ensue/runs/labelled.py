@@ -134,8 +134,7 @@ class LabelRun(Run):
 
     def score(self, *files: Source, columns: str = "", int8: bool = False, report: Report = silent) -> LabelScore:
         """The measures of the task on labelled examples."""
-        if not files:
-            raise InputError(self.refused["text"])
+        self.check_files(files)
         labeller = self.labeller(int8)
         notes: list[str] = []
         skip = self.settings.get("data.bad_lines") == "skip"

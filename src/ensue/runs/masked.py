@@ -29,10 +29,6 @@ class BidirectionalRun(Run):
     }
     capabilities = ("fill",)
 
-    def _check_files(self, files: tuple[Source, ...]) -> None:
-        if not files:
-            raise InputError(f"{self.system} is scored on files", hint="name one")
-
     def generate(self, prompt: str = "", **options: Any) -> list[Text]:
         """It has no next token."""
         hint = f'ensue fill {self} "{prompt or "once"} [MASK] [MASK]"'
@@ -68,7 +64,7 @@ class MaskedRun(BidirectionalRun):
 
     def score(self, *files: Source, field: str | None = None, report: Report = silent) -> MaskedScore:
         """The loss and accuracy of masked tokens in files, and the accuracy of next-sentence prediction."""
-        self._check_files(files)
+        self.check_files(files)
         settings = resolve(self.system, layers=[self.settings])
         return masked_modelling.score_files(settings, self.model, self.tokenizer, files, field, report)
 
@@ -114,7 +110,7 @@ class ContextRun(BidirectionalRun):
 
     def score(self, *files: Source, field: str | None = None, report: Report = silent) -> ContextScore:
         """The perplexity of the words of files, in each direction."""
-        self._check_files(files)
+        self.check_files(files)
         length = int(self.settings.get("data.length", 100))
         return contexts.score_files(self.model, self.tokenizer, files, field, length, report)
 

@@ -17,6 +17,7 @@ from ensue.core.events import Report, report_all, silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import read_toml
 from ensue.core.table import load_target
+from ensue.data.sources import Source
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.data.word_vectors import WordVectors
@@ -196,6 +197,11 @@ class Run:
             if name in refused:
                 what = f"{self.system} cannot use --{name.replace('_', '-')}"
                 raise InputError(what, where=str(self), hint=refused[name])
+
+    def check_files(self, files: Sequence[Source]) -> None:
+        """Refuse to score without files."""
+        if not files:
+            raise InputError(self.refused["text"], where=str(self))
 
     def score(self, *args: Any, **kwargs: Any) -> Any:
         """Measure the model on files."""

@@ -96,11 +96,10 @@ class TranslationRun(Run):
         search: Search | None = None,
         ensemble: Sequence[Run] = (),
         int8: bool = False,
-        report: Report = silent,
         **options: Any,
     ) -> list[Translation]:
         """Translations of lines, in their order; see ``Translator.translate`` for ``options``."""
-        return self.translator(ensemble, int8).translate(list(lines), search or Search(), report=report, **options)
+        return self.translator(ensemble, int8).translate(list(lines), search or Search(), **options)
 
     def score(
         self,
@@ -111,8 +110,7 @@ class TranslationRun(Run):
         report: Report = silent,
     ) -> PairScore:
         """BLEU, chrF and perplexity on pairs: two files, or one with columns."""
-        if not files:
-            raise InputError("a translation model is scored on pairs", hint="name two files, or one with two columns")
+        self.check_files(files)
         notes: list[str] = []
         pairs = read_test_pairs([str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes)
         report_all(notes, report)
