@@ -63,7 +63,7 @@ class FinishedPool:
 
     def __init__(self, sentences: int, size: int, device: torch.device) -> None:
         self.scores = torch.full((sentences, size), float("-inf"), dtype=torch.double, device=device)
-        self._marks = torch.zeros(sentences, size, 2, dtype=torch.long, device=device)  # step and rank
+        self._pointers = torch.zeros(sentences, size, 2, dtype=torch.long, device=device)  # step and rank
 
     def add(self, sentences: Tensor, scores: Tensor, step: int) -> None:
         """Add the candidates of rank 0, 1 … of a step with ``scores`` (n, k); −∞ adds nothing."""
@@ -72,15 +72,15 @@ class FinishedPool:
         joined = torch.cat([self.scores[sentences], scores], dim=1)
         ordered, index = joined.sort(dim=1, descending=True, stable=True)  # earlier candidates win ties
         size = self.scores.shape[1]
-        both = torch.cat([self._marks[sentences], pointers], dim=1)
+        both = torch.cat([self._pointers[sentences], pointers], dim=1)
         self.scores[sentences] = ordered[:, :size]
-        self._marks[sentences] = both.gather(1, index[:, :size, None].expand(-1, -1, 2))
+        self._pointers[sentences] = both.gather(1, index[:, :size, None].expand(-1, -1, 2))
 
     def best(self, most: int) -> list[list[Backpointer]]:
         """The best finished hypotheses of every sentence, at most ``most``."""
         best = [
             [Backpointer(step, rank, score) for (step, rank), score in zip(pointers, scores) if score > float("-inf")]
-            for pointers, scores in zip(self._marks[:, :most].tolist(), self.scores[:, :most].tolist())
+            for pointers, scores in zip(self._pointers[:, :most].tolist(), self.scores[:, :most].tolist())
         ]
         empty = [number for number, pointers in enumerate(best) if not pointers]
         if empty:

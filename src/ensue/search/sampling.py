@@ -13,7 +13,7 @@ Legend: N sentences, n samples of each, R rows, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -131,26 +131,14 @@ def _most_probable(p: Tensor, mass: float) -> tuple[Tensor, Tensor]:
     return ordered.values, ordered.indices
 
 
-@overload
-def sample(model: Any, prompt: Tensor, how: Sampling, end: int | None = None) -> list[Sample]: ...
-@overload
-def sample(
-    model: Any, prompt: Tensor, how: Sampling, end: int | None = None, *, trace: Literal[True]
-) -> tuple[list[Sample], Trace]: ...
-def sample(
-    model: Any, prompt: Tensor, how: Sampling, end: int | None = None, *, trace: bool = False
-) -> list[Sample] | tuple[list[Sample], Trace]:
-    """Draw ``how.n`` continuations of the tokens ``prompt`` (T,) with a language model; the token ``end`` ends one.
-
-    With ``trace`` also return the trace.
-    """
+def sample(model: Any, prompt: Tensor, how: Sampling, end: int | None = None) -> list[Sample]:
+    """Draw ``how.n`` continuations of the tokens ``prompt`` (T,) with a language model; the token ``end`` ends one."""
     set_eval(model)
     with torch.no_grad():
         first = model_step(model, prompt[None], model.start(1))
-        result = _Sampler(how, end, [how.tokens], trace).run(model, first)[0]
+        result = _Sampler(how, end, [how.tokens], trace=False).run(model, first)[0]
     ends = [] if end is None else [end]
-    samples = [Sample(h.tokens + ends * h.ended, h.log_probs, h.ended) for h in result.hypotheses]
-    return (samples, result.trace) if result.trace is not None else samples
+    return [Sample(h.tokens + ends * h.ended, h.log_probs, h.ended) for h in result.hypotheses]
 
 
 def draw(

@@ -83,10 +83,11 @@ def test_invalid_sampling_settings_are_refused(bad):
 
 def test_a_trace_of_samples_holds_the_drawn_tokens_and_changes_nothing():
     model = LSTMLanguageModel(LSTMConfig(vocabulary=7, hidden=6)).eval()
-    prompt, how = torch.tensor([1, 2]), Sampling(tokens=5, n=3, seed=4)
-    samples, trace = sample(model, prompt, how, 0, trace=True)
-    assert samples == sample(model, prompt, how, 0)
-    for one, path in zip(samples, trace.paths):
+    how = Sampling(tokens=5, n=3, seed=4)
+    (plain,), (traced,) = (draw(model, model.start(1), 2, end=0, how=how, trace=trace) for trace in (False, True))
+    samples, trace = sample(model, torch.tensor([2]), how, 0), traced.trace
+    assert plain.hypotheses == traced.hypotheses and plain.trace is None
+    for one, path in zip(samples, trace.paths, strict=True):
         assert [trace.nodes[at].token for at in path.nodes] == one.tokens
         assert sum(trace.nodes[at].log_prob for at in path.nodes) == pytest.approx(one.log_prob)
     best = max(samples, key=lambda one: one.log_prob)
