@@ -1,4 +1,4 @@
-"""Filling in: what may be filled in, in how many rounds, and that it is always the same."""
+"""Filling in masks: candidates, rounds and seeds."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def model_of(vocabulary, **changes):
     return made
 
 
-def test_rounds_hide_fewer_and_fewer_again():
+def test_each_round_masks_fewer_tokens_again():
     row = [2, *[MASK] * 7, 8, MASK, 3]
     found = fill_in(model_of(30), row, MASK, never=(0, 1, 2, 3, MASK), rounds=4)
     assert [sum(one.masked_again) for one in found.rounds] == [6, 4, 2, 0]  # ⌊8 (4 − r) / 4⌋
@@ -43,7 +43,7 @@ def test_rounds_hide_fewer_and_fewer_again():
     assert found.rounds[-1].tokens == tuple(found.tokens[place] for place in found.positions)
 
 
-def test_one_round_takes_the_likeliest_of_each_gap():
+def test_one_round_takes_the_most_likely_token_of_each_mask():
     model, row = model_of(30), [2, MASK, 9, MASK, 3]
     p = distributions(model, torch.tensor([row]), torch.tensor([[1, 3]]), never=(MASK,))
     assert p[:, MASK].eq(0).all()
@@ -56,11 +56,11 @@ def test_one_round_takes_the_likeliest_of_each_gap():
     torch.testing.assert_close(p, logits.softmax(-1))
 
 
-def test_more_rounds_than_gaps_end_when_nothing_is_hidden():
+def test_filling_ends_when_nothing_is_masked_even_with_rounds_left():
     assert len(fill_in(model_of(30), [2, MASK, 3], MASK, rounds=9).rounds) == 1
 
 
-def test_drawing_needs_its_seed_alone():
+def test_sampling_depends_on_its_seed_alone():
     def draw(seed):
         chance = torch.Generator().manual_seed(seed)
         return fill_in(model_of(30), [2, *[MASK] * 9, 3], MASK, rounds=3, temperature=2.0, generator=chance).tokens
@@ -68,7 +68,7 @@ def test_drawing_needs_its_seed_alone():
     assert draw(1) == draw(1) and len({draw(seed) for seed in range(4)}) > 1
 
 
-def test_what_cannot_be_filled_in():
+def test_rows_without_masks_and_zero_rounds_are_refused():
     with pytest.raises(InputError, match="nothing to fill in"):
         fill_in(model_of(30), [2, 9, 3], MASK)
     with pytest.raises(InputError, match="0 rounds"):
@@ -86,7 +86,7 @@ def test_what_cannot_be_filled_in():
         ("the <mask> sat.", ["the", 1, "sat."]),
     ],
 )
-def test_gaps_anywhere(tokenizer, text, parts):
+def test_masks_may_be_anywhere_in_a_text(tokenizer, text, parts):
     marks = tokenizer.special_tokens
     wanted = [marks.start]
     for number, part in enumerate(parts):
@@ -98,7 +98,7 @@ def test_gaps_anywhere(tokenizer, text, parts):
     assert masked_row(tokenizer, text).tolist() == [*wanted, marks.end]
 
 
-def test_a_text_comes_back_with_words_in_its_gaps(tokenizer):
+def test_masks_of_a_text_are_replaced_by_words(tokenizer):
     model = model_of(tokenizer.size + 3)  # tables of weights may be larger than a vocabulary
     with torch.no_grad():
         model.head.out.bias[tokenizer.size :] = 50.0
@@ -114,7 +114,7 @@ def test_a_text_comes_back_with_words_in_its_gaps(tokenizer):
     assert len(fill_masks(model, tokenizer, "the [MASK] [MASK]", rounds=1).steps) == 1
 
 
-def test_texts_that_cannot_be_filled_in(tokenizer):
+def test_texts_without_a_mask_or_too_long_are_refused(tokenizer):
     model = model_of(tokenizer.size)
     with pytest.raises(InputError, match="nothing to fill in"):
         fill_masks(model, tokenizer, "the cat")

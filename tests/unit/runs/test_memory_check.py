@@ -1,4 +1,4 @@
-"""What does not fit into memory is refused before anything is read; what might fit is not."""
+"""A model that cannot fit into memory is refused before anything is read; one that might fit is not."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from ensue.runs.settings_resolution import resolve
 from ensue.train.ranks import Ranks
 
 
-def test_gpt_3_is_refused_in_one_line_that_says_what_it_needs_and_what_there_is(monkeypatch, tmp_path):
+def test_gpt_3_is_refused_with_the_memory_it_needs_and_the_memory_there_is(monkeypatch, tmp_path):
     from ensue.verbs.fit import fit
 
     monkeypatch.setenv("ENSUE_MEMORY", "64G")
@@ -20,7 +20,7 @@ def test_gpt_3_is_refused_in_one_line_that_says_what_it_needs_and_what_there_is(
     assert not (tmp_path / "run").exists()
 
 
-def test_what_the_optimiser_does_not_remember_is_not_needed(monkeypatch):
+def test_an_optimiser_without_state_needs_less_memory(monkeypatch):
     settings = {"hidden": 64, "heads": 2, "layers": 2, "context": 16}
     monkeypatch.setenv("ENSUE_MEMORY", "1M")
     check_memory(resolve("gpt", layers=[{**settings, "train.optimiser": "sgd"}]), Ranks())
@@ -29,12 +29,12 @@ def test_what_the_optimiser_does_not_remember_is_not_needed(monkeypatch):
 
 
 @pytest.mark.parametrize("system", ["gpt", "transformer", "bert", "lstm", "elmo", "ngram", "word2vec"])
-def test_what_fits_is_let_through(system):
+def test_a_model_that_fits_is_accepted(system):
     check_memory(resolve(system, layers=[{}]), Ranks())
 
 
 @pytest.mark.parametrize("system", ["transformer", "bert", "lstm", "elmo"])
-def test_every_kind_of_model_is_asked(system, monkeypatch):
+def test_every_kind_of_model_is_checked(system, monkeypatch):
     monkeypatch.setenv("ENSUE_MEMORY", "10K")
     with pytest.raises(InputError, match="training needs"):
         check_memory(resolve(system, layers=[{}]), Ranks())

@@ -1,4 +1,4 @@
-"""Sentence vectors: in the order of the texts, the same whoever stands beside them, of length one."""
+"""Sentence vectors: in the order of the texts, independent of the batch, of unit length."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def made(name):
 
 @pytest.mark.parametrize("name", ["bert", "gpt", "lstm"])
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last", "max"])
-def test_each_text_has_the_vector_it_has_alone(name, pooling, monkeypatch):
+def test_the_vector_of_a_text_does_not_depend_on_its_batch(name, pooling, monkeypatch):
     body, tokenizer = made(name)
     found = sentence_vectors(body, tokenizer, TEXTS, pooling=pooling)
     assert found.shape == (6, 16) and found.dtype == np.float32
@@ -50,7 +50,7 @@ def test_each_text_has_the_vector_it_has_alone(name, pooling, monkeypatch):
     np.testing.assert_allclose(moved, found[order], atol=1e-5)
 
 
-def test_a_vector_by_hand():
+def test_a_vector_is_that_computed_by_hand():
     body, tokenizer = made("bert")
     ids, _ = add_special_tokens(special_tokens_of(tokenizer), tokenizer.encode(TEXTS[1]))
     hidden = body.eval()(torch.from_numpy(ids.astype(np.int64))[None]).hidden[0]
@@ -60,7 +60,7 @@ def test_a_vector_by_hand():
     np.testing.assert_allclose(cls, hidden[0].detach().numpy(), atol=1e-5)
 
 
-def test_a_long_text_loses_its_end():
+def test_a_text_longer_than_the_context_is_cut():
     body, tokenizer = made("bert")
     whole, less = (sentence_vectors(body, tokenizer, [text])[0] for text in (TEXTS[4], TEXTS[4] + "more and more"))
     np.testing.assert_allclose(whole, less, atol=1e-6)
@@ -68,21 +68,21 @@ def test_a_long_text_loses_its_end():
     assert not np.allclose(short, whole, atol=1e-3)
 
 
-def test_a_window_that_sees_little_reads_a_text_to_its_end():
+def test_a_window_model_reads_texts_longer_than_its_context():
     tokenizer = fit_tokenizer_to_parts("char", [(text, True, True) for text in TEXTS])
     body = WindowLanguageModel(WindowConfig(vocabulary=tokenizer.size, context=4, hidden=16))
     one, other = sentence_vectors(body, tokenizer, ["a cat and a dog", "a cat and a house"])
     assert np.abs(one - other).max() > 1e-4
 
 
-def test_texts_that_were_cut_are_counted():
+def test_a_note_counts_the_texts_that_were_cut():
     told = []
     body, tokenizer = made("bert")
     sentence_vectors(body, tokenizer, TEXTS, report=lambda kind, facts: told.append((kind, facts)))
     assert ("note", {"text": "1 of 6 texts are longer than 20 tokens and were cut"}) in told
 
 
-def test_no_texts_and_no_such_pooling():
+def test_no_texts_give_no_vectors_and_an_unknown_pooling_is_refused():
     body, tokenizer = made("bert")
     assert sentence_vectors(body, tokenizer, []).shape == (0, 16)
     with pytest.raises(InputError, match="no pooling 'sum'"):

@@ -1,4 +1,4 @@
-"""What a task makes of settings: its own tables, its own defaults, and good words for those of others."""
+"""Resolving settings: the tables and defaults of each task, and hints for settings of others."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from ensue.tasks.table import all_tasks, check_task, systems_for, task_name, tas
 from ensue.train.settings import LabelTrainSettings, MaskedTrainSettings
 
 
-def test_every_task_has_its_tables():
+def test_every_task_has_its_own_tables_of_settings():
     labels = [spec.name for spec in all_tasks() if spec.labels]
     assert labels == ["classify", "pair", "regress", "choose", "tag", "answer"]
     for task in labels:
@@ -26,7 +26,7 @@ def test_every_task_has_its_tables():
     assert masked.head is None and "[head]" not in masked.toml() and task_name("roberta") == "masked"
 
 
-def test_presets_shape_the_model_and_the_task_how_it_learns():
+def test_presets_set_the_model_and_tasks_set_training():
     own = resolve("bert", preset="small", layers=[{}])
     assert own.train.lr == 1e-3 and own.model["hidden"] == 256 and own.train.budget == 300
     fresh = resolve("bert", task="classify", preset="small", layers=[{}])
@@ -57,7 +57,7 @@ def test_roberta_keeps_its_tokenizer():
         ("gpt", "language", "train.adapters", "is for labelled examples"),
     ],
 )
-def test_settings_of_another_task_are_refused_with_what_to_do(system, task, name, says):
+def test_settings_of_another_task_are_refused_with_a_hint(system, task, name, says):
     with pytest.raises(InputError, match=name) as found:
         resolve(system, task=task, layers=[{name: 1}])
     assert says in str(found.value)
@@ -66,12 +66,12 @@ def test_settings_of_another_task_are_refused_with_what_to_do(system, task, name
 @pytest.mark.parametrize(
     ("name", "near"), [("head.poling", "head.pooling"), ("train.layer_decai", "train.layer_decay")]
 )
-def test_a_wrong_name_gets_the_nearest_right_one(name, near):
+def test_an_unknown_setting_gets_the_nearest_known_name(name, near):
     with pytest.raises(InputError, match=f"did you mean '{near}'"):
         resolve("bert", task="classify", layers=[{name: 1}])
 
 
-def test_which_systems_a_task_can_have():
+def test_a_task_is_refused_for_systems_it_does_not_accept():
     assert systems_for("classify") == list(BACKBONES) and set(systems_for("masked")) == {"bert", "roberta"}
     for system in ("ngram", "bilm", "transformer", "window"):
         with pytest.raises(InputError, match=f"{system} cannot be trained to tag; use bert"):
@@ -94,7 +94,7 @@ def test_which_systems_a_task_can_have():
     ],
     ids=str,
 )
-def test_values_that_cannot_be(value):
+def test_invalid_values_are_refused(value):
     with pytest.raises(InputError):
         resolve("bert", task="classify", layers=[value])
     with pytest.raises(InputError, match="mask_as_random"):
@@ -102,13 +102,13 @@ def test_values_that_cannot_be(value):
 
 
 @pytest.mark.parametrize("system", BACKBONES)
-def test_every_preset_can_be_had_for_a_task(system):
+def test_every_preset_can_be_resolved_for_a_task(system):
     for preset in SYSTEMS.load(system).presets:
         assert resolve(system, task="classify", preset=preset, layers=[{}]).run.preset == preset
 
 
 @pytest.mark.parametrize(("width", "rate"), [(128, 3e-4), (384, 1e-4), (768, 5e-5)])
-def test_a_narrow_model_is_tuned_faster(width, rate):
+def test_a_narrow_model_is_tuned_with_a_higher_learning_rate(width, rate):
     begun = {"begin_with": "runs/bert", "hidden": width, "heads": 2}
     assert resolve("bert", task="classify", layers=[begun]).train.lr == pytest.approx(rate)
     assert resolve("bert", task="classify", layers=[begun, {"train.lr": 7e-4}]).train.lr == 7e-4
@@ -116,7 +116,7 @@ def test_a_narrow_model_is_tuned_faster(width, rate):
     assert resolve("bert", task="classify", layers=[{"hidden": width, "heads": 2}]).train.lr == 1e-3
 
 
-def test_evaluations_are_short_where_the_budget_is():
+def test_a_short_budget_has_short_evaluations():
     def looked_at(**flat):
         return resolve("bert", task="classify", layers=[flat]).data.eval_examples
 

@@ -1,4 +1,4 @@
-"""Embedding tables as vectors of words, read and begun."""
+"""Embeddings as word vectors, read and initialised."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from ensue.runs.word_embeddings import embedding_vectors, token_words
 TEXT = [("the cat sat on the mat\nthe dog sat\n" * 20, True, True)]
 
 
-def test_which_tokens_are_words():
+def test_tokens_that_are_words_are_told_from_parts_of_words():
     words = fit_tokenizer_to_parts("word", TEXT)
     assert token_words(words) == [None, None, "the", "sat", "cat", "dog", "mat", "on"]
     assert token_words(Vocabulary(["a", "b"])) == ["a", "b"]
@@ -29,7 +29,7 @@ def test_which_tokens_are_words():
     assert any(marked.name(token).startswith("##") for token in range(marked.size))
 
 
-def test_r11_words_without_a_vector_keep_their_start():
+def test_r11_words_without_a_vector_keep_their_random_values():
     """The deck's loop over the vocabulary raises KeyError at the first of them."""
     table = torch.nn.Embedding(5, 3)
     before = table.weight.detach().clone()
@@ -39,7 +39,7 @@ def test_r11_words_without_a_vector_keep_their_start():
     assert torch.equal(table.weight[[0, 2, 4]], before[[0, 2, 4]])
 
 
-def test_the_table_of_any_model_can_be_asked():
+def test_the_embeddings_of_any_model_are_word_vectors():
     tokenizer = fit_tokenizer_to_parts("word", TEXT)
     model = LSTMLanguageModel(LSTMConfig(vocabulary=tokenizer.size, hidden=6))
     vectors = embedding_vectors(model, tokenizer, "runs/lstm", "lstm")

@@ -1,4 +1,4 @@
-"""What `ensue cost` answers, for every system of the table."""
+"""The result of `ensue cost` for every system."""
 
 import pytest
 
@@ -43,12 +43,12 @@ KEYS = {
 }
 
 
-def test_every_system_is_here():
+def test_every_system_is_tested_here():
     assert set(TINY) | set(REFUSED) == set(SYSTEMS)
 
 
 @pytest.mark.parametrize("system", TINY)
-def test_every_system_answers_with_the_same_keys(system):
+def test_the_cost_of_every_system_has_the_same_keys(system):
     found = cost(system, vocabulary=50, settings=TINY[system], length=8, batch=2)
     assert set(found) == KEYS and found["parameters"] == sum(found["parts"].values())
     if system != "word2vec":  # learnt by loops of its own
@@ -58,12 +58,12 @@ def test_every_system_answers_with_the_same_keys(system):
 
 
 @pytest.mark.parametrize(("system", "why"), REFUSED.items())
-def test_what_cannot_be_counted_says_why(system, why):
+def test_systems_without_a_cost_are_refused_with_a_reason(system, why):
     with pytest.raises(InputError, match=why):
         cost(system)
 
 
-def test_ranks_hold_parts_and_the_machine_says_how_long():
+def test_memory_is_divided_over_ranks_and_time_follows_from_the_hardware():
     given = {"vocabulary": 50, "settings": {**TINY["gpt"], "train.batch": 8}}
     one, four = (cost("gpt", **given, ranks=n, hardware="a100", tokens=1e9) for n in (1, 4))
     assert four["training"]["rows"] == 2 and one["training"]["rows"] == 8  # the batch is of all ranks
@@ -85,13 +85,13 @@ def test_this_machine_is_measured(monkeypatch):
     assert found["hardware"]["name"] == "here" and found["training"]["precision"] == "float32"
 
 
-def test_experts_that_a_token_does_not_meet_are_told_apart():
+def test_experts_that_a_token_does_not_use_are_not_active():
     found = cost("gpt", vocabulary=50, settings={**TINY["gpt"], "experts": 4, "experts_active": 1})
     idle = 3 * (2 * 8 * 32 + 32 + 8)
     assert found["parameters"] - found["parameters_active"] == idle
 
 
-def test_a_preset_says_its_vocabulary_and_a_person_another():
+def test_a_given_vocabulary_replaces_that_of_the_preset():
     shape = {"layers": 1, "hidden": 96, "context": 8}
     found = cost("gpt", preset="gpt3", settings=shape, batch=1)
     assert found["vocabulary"] == 50257
@@ -119,13 +119,13 @@ def test_the_table_of_layers_takes_settings():
         ({"system": "layers", "settings": {"lenght": 3}}, "did you mean 'length'"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(given, says):
+def test_invalid_arguments_are_refused_in_one_line(given, says):
     with pytest.raises(InputError, match=says) as error:
         cost(**{"vocabulary": 50, "settings": TINY["gpt"], **given} if given["system"] == "gpt" else given)
     assert "\n" not in str(error.value)
 
 
-def test_to_recompute_is_the_setting_of_training():
+def test_recompute_is_the_same_as_the_setting_of_training():
     asked = cost("gpt", vocabulary=50, settings=TINY["gpt"], recompute="blocks")
     said = cost("gpt", vocabulary=50, settings={**TINY["gpt"], "train.recompute": "blocks"})
     kept = cost("gpt", vocabulary=50, settings=TINY["gpt"])
@@ -135,19 +135,19 @@ def test_to_recompute_is_the_setting_of_training():
         cost("lstm", vocabulary=50, settings=TINY["lstm"], recompute="blocks")
 
 
-def test_the_precision_is_that_of_training_unless_another_is_asked_for():
+def test_the_precision_is_that_of_training_unless_given():
     given = {**TINY["gpt"], "train.precision": "bf16"}
     assert cost("gpt", vocabulary=50, settings=given)["training"]["precision"] == "bf16"
     assert cost("gpt", vocabulary=50, settings=given, precision="float32")["training"]["precision"] == "float32"
 
 
-def test_whether_it_fits_is_said_of_one_device_too():
+def test_fits_is_also_reported_for_one_device():
     assert cost("gpt", vocabulary=50, settings=TINY["gpt"], hardware="t4")["training"]["fits"]
     large = {"hidden": 16384, "heads": 2, "layers": 4, "context": 16}
     assert not cost("gpt", vocabulary=50, settings=large, hardware="t4", batch=1)["training"]["fits"]
 
 
-def test_rows_that_ranks_cannot_share_evenly_are_said():
+def test_rows_are_rounded_up_if_ranks_cannot_share_them_evenly():
     found = cost("gpt", vocabulary=50, settings=TINY["gpt"], batch=8, ranks=3)["ranks"]
     assert (found["rows"], found["asked"]) == (9, 8)
 

@@ -91,7 +91,7 @@ def small(**more):
     return {**TINY, "layers": 1, **more}
 
 
-def test_a_student_learns_what_its_teacher_says_and_is_an_ordinary_run(folder, tmp_path):
+def test_a_student_learns_its_teachers_labels_and_is_an_ordinary_run(folder, tmp_path):
     run = distil(folder, tmp_path / "small", settings=small(**{"train.steps": 40, "train.eval_every": 40}))
     figures, teacher = run.config["figures"]["valid"], ensue.load(folder / "classify")
     assert figures["teacher"]["accuracy"] == teacher.config["figures"]["valid"]["accuracy"] > 0.9
@@ -107,7 +107,7 @@ def test_a_student_learns_what_its_teacher_says_and_is_an_ordinary_run(folder, t
     assert not any(name.startswith("distil.") for name in read_toml(folder / "classify" / "run.toml"))
 
 
-def test_what_is_kept_is_what_the_teacher_says_of_each_text(folder, tmp_path):
+def test_the_teachers_outputs_for_each_text_are_kept(folder, tmp_path):
     distil(folder, tmp_path / "small", settings=small())
     kept = load_file(tmp_path / "small" / "teacher.safetensors")["logits"]
     teacher = ensue.load(folder / "classify")
@@ -127,7 +127,7 @@ def test_a_student_of_another_system_with_another_tokenizer(folder, tmp_path, st
     assert kept.shape == (120, 2) and np.isfinite(kept).all()
 
 
-def test_tags_are_taught_by_word_whatever_the_tokenizers(folder, tmp_path):
+def test_tags_are_distilled_by_word_whatever_the_tokenizers(folder, tmp_path):
     settings = {"hidden": 16, "layers": 1}
     run = distil(
         folder,
@@ -148,7 +148,7 @@ def test_tags_are_taught_by_word_whatever_the_tokenizers(folder, tmp_path):
     assert len(run.predict(["the film was lovely"])[0]["tags"]) == 4
 
 
-def test_numbers_and_pairs_are_taught(folder, tmp_path):
+def test_regression_and_pairs_are_distilled(folder, tmp_path):
     teacher = ensue.fit("regress", folder / "train.pairs.tsv", out=tmp_path / "numbers", settings={**TINY, **SHORT})
     run = ensue.distil(
         tmp_path / "numbers",
@@ -166,7 +166,7 @@ def test_numbers_and_pairs_are_taught(folder, tmp_path):
     )
 
 
-def test_labels_count_beside_the_teacher(folder, tmp_path):
+def test_labelled_examples_are_trained_on_as_well(folder, tmp_path):
     weights = []
     for share in (0.0, 0.5):
         run = distil(
@@ -178,7 +178,7 @@ def test_labels_count_beside_the_teacher(folder, tmp_path):
 
 
 @pytest.mark.parametrize("hidden", [16, 8])
-def test_hidden_states_are_matched_and_leave_no_trace_in_the_run(folder, tmp_path, hidden):
+def test_matching_hidden_states_adds_nothing_to_the_run(folder, tmp_path, hidden):
     run = distil(folder, tmp_path / "small", settings=small(**{"distil.hidden": 1.0, "hidden": hidden}))
     assert not any("onto" in name for name in run.model.state_dict())
     assert run.score(folder / "dev.tsv").figures["examples"] == 60
@@ -195,7 +195,7 @@ def broken_off(step):
 
 
 @pytest.mark.parametrize("settings", [{}, {"distil.hidden": 0.5, "hidden": 8}], ids=["answers", "hidden"])
-def test_a_broken_distillation_resumes_to_the_bit_and_the_teacher_is_asked_once(
+def test_an_interrupted_distillation_resumes_bit_exactly_and_runs_the_teacher_once(
     folder, tmp_path, monkeypatch, settings
 ):
     asked = []
@@ -214,7 +214,7 @@ def test_a_broken_distillation_resumes_to_the_bit_and_the_teacher_is_asked_once(
         assert sha256(tmp_path / "whole" / name) == sha256(tmp_path / "broken" / name)
 
 
-def test_a_run_goes_on_without_its_teacher_but_not_with_another_or_other_texts(folder, tmp_path):
+def test_a_student_resumes_without_its_teacher_but_not_with_another_or_other_texts(folder, tmp_path):
     teacher, plain = tmp_path / "teacher", tmp_path / "plain.txt"
     shutil.copytree(folder / "classify", teacher)
     shutil.copy(folder / "plain.txt", plain)
@@ -237,7 +237,7 @@ def test_a_run_goes_on_without_its_teacher_but_not_with_another_or_other_texts(f
     assert again().config["figures"]["stopped"] == "finished"
 
 
-def test_a_student_may_begin_with_some_of_its_teachers_layers(folder, tmp_path, monkeypatch):
+def test_a_student_can_be_initialised_from_some_of_its_teachers_layers(folder, tmp_path, monkeypatch):
     notes, begun = [], {}
     init_weights = fitting.init_weights
 
@@ -260,7 +260,7 @@ def test_a_student_may_begin_with_some_of_its_teachers_layers(folder, tmp_path, 
         assert torch.equal(value, teacher[name.replace("blocks.1.", "blocks.2.")]), name
 
 
-def test_bad_input_is_told_in_one_line(folder, tmp_path):
+def test_bad_input_is_refused_in_one_line(folder, tmp_path):
     (tmp_path / "language").mkdir()
     (tmp_path / "language" / "config.json").write_text('{"format": 1, "system": "lstm", "model": {}}', encoding="utf-8")
     empty, other = tmp_path / "empty.txt", tmp_path / "other.tsv"
@@ -305,6 +305,6 @@ def test_force_never_deletes_the_teacher(folder, tmp_path):
     assert Path(tmp_path / "outer" / "teacher" / "model.safetensors").exists()
 
 
-def test_every_task_that_is_taught_is_one_that_labels():
+def test_every_task_with_a_teacher_labels():
     taught = {spec.name for spec in all_tasks() if distilled.can_teach(spec)}
     assert taught == {spec.name for spec in all_tasks() if spec.labels} - {"answer"}

@@ -1,4 +1,4 @@
-"""The doctor compares with whatever reference is installed, and says what is wrong."""
+"""The doctor compares with installed reference packages and reports failures."""
 
 from importlib.util import find_spec
 
@@ -28,14 +28,14 @@ def test_a_reference_that_is_not_installed_is_left_out(monkeypatch):
     assert [reference(name) for name in REFERENCES] == [[]] * len(REFERENCES)
 
 
-def test_another_equation_is_found_out(monkeypatch):
+def test_a_cell_with_another_equation_is_detected(monkeypatch):
     if not find_spec("keras"):
         pytest.skip("keras is not installed")
     monkeypatch.setattr(module, "ChoGRUCell", GRUCell)  # it resets after the product
     assert not reference("keras")[0]["kept"]
 
 
-def test_other_counts_are_found_out(monkeypatch):
+def test_wrong_counts_are_detected(monkeypatch):
     if not find_spec("nltk"):
         pytest.skip("nltk is not installed")
     counted = module._counted

@@ -1,4 +1,4 @@
-"""Races on labelled tasks and on shares of the labels: who runs, on what, and what comes of it."""
+"""Races on labelled tasks and on shares of the labels: candidates, data and results."""
 
 import random
 
@@ -112,7 +112,7 @@ def test_a_curve_has_a_result_for_each_system_start_and_share(data, tmp_path, ch
     }
 
 
-def test_shares_are_nested_and_keep_how_frequent_labels_are(data, tmp_path):
+def test_shares_are_nested_and_keep_label_frequencies(data, tmp_path):
     curve(data, tmp_path / "race", systems=("bert",), labels=(20, 10))
     found = {}
     for name in ("bert-10", "bert-20", "bert-pretrained-20"):
@@ -127,7 +127,7 @@ def test_shares_are_nested_and_keep_how_frequent_labels_are(data, tmp_path):
     assert len(found["bert-10"]) == 10 and found["bert-10"] < found["bert-20"] == found["bert-pretrained-20"]
 
 
-def test_the_pre_trained_begin_with_the_run_and_the_others_share_its_tokenizer_and_shape(data, tmp_path):
+def test_pre_trained_candidates_start_from_the_run_and_the_others_share_its_tokenizer_and_shape(data, tmp_path):
     curve(data, tmp_path / "race", labels=(8,), settings={"train.lr": 1e-12, "train.weight_decay": 0})
     first = {name.removeprefix("body."): w for name, w in load_file(data / "first" / "model.safetensors").items()}
     for name, same in (("bert-8", False), ("bert-pretrained-8", True)):
@@ -144,7 +144,7 @@ def test_the_pre_trained_begin_with_the_run_and_the_others_share_its_tokenizer_a
     assert not (tmp_path / "race" / "lstm-8" / "checkpoints").exists()
 
 
-def test_a_share_without_some_label_still_knows_it(data, tmp_path):
+def test_a_share_without_some_label_still_has_its_output(data, tmp_path):
     result = raced(data, tmp_path / "race", labels=(2,))
     assert result.entrants[0].value is not None
     assert read_toml(tmp_path / "race" / "lstm-2" / "run.toml")["data.labels"] == ["bad", "good", "odd"]
@@ -162,7 +162,7 @@ def failing(share):
     return attempt
 
 
-def test_a_failure_is_said_and_the_rest_goes_on(data, tmp_path, monkeypatch):
+def test_a_failure_is_reported_and_the_others_are_trained(data, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "fit", failing(12))
     said = []
     result = curve(data, tmp_path / "race", report=lambda kind, values: kind == "race" and said.append(values["text"]))
@@ -175,7 +175,7 @@ def test_a_failure_is_said_and_the_rest_goes_on(data, tmp_path, monkeypatch):
     assert result.table()[1][-1][0] == "bert pre-trained" and result.table()[1][-1][2] == "failed"
 
 
-def test_a_resumed_curve_trains_only_what_is_not_done(data, tmp_path, monkeypatch):
+def test_a_resumed_curve_trains_only_unfinished_runs(data, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "fit", failing(12))
     before = curve(data, tmp_path / "race").as_dict()["systems"]
     asked = []
@@ -214,7 +214,7 @@ def test_without_shares_there_is_one_table_with_the_best_first(data, tmp_path, c
     assert tokenizers == {(tmp_path / "race" / "tokenizer.json").read_bytes()}
 
 
-def test_equal_size_counts_what_reads(data, tmp_path):
+def test_equal_size_counts_parameters_without_the_head(data, tmp_path):
     settings = {"lstm.hidden": 64, "bert.inner": 64, "bert.layers": 1, "lstm.layers": 1}
     shape = {name: value for name, value in TINY.items() if name not in ("hidden", "layers", "bert.inner")}
     result = race(
@@ -277,7 +277,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("how", "says"), ERRORS)
-def test_what_cannot_be_raced_is_refused_before_anything_is_touched(how, says, data, tmp_path):
+def test_invalid_races_are_refused_before_anything_is_written(how, says, data, tmp_path):
     how = {**how, "begin_with": data / how["begin_with"]} if "begin_with" in how else how
     with pytest.raises(InputError, match=says):
         raced(data, tmp_path / "race", **how)
@@ -318,7 +318,7 @@ def test_without_a_budget_small_shares_get_enough_updates(data, tmp_path):
     assert "train.budget" not in own["bert-10"]
 
 
-def test_what_is_said_about_epochs_or_time_holds(data, tmp_path):
+def test_given_epochs_or_budgets_are_kept(data, tmp_path):
     assert entered(data, tmp_path, **{"train.epochs": 2.0})["bert-10"]["train.epochs"] == 2.0
     assert entered(data, tmp_path, budget="5s")["bert-10"]["train.budget"] == 5.0
     assert plan_of(data, labels=()).budget == "60s" and plan_of(data).budget == ""
@@ -326,14 +326,14 @@ def test_what_is_said_about_epochs_or_time_holds(data, tmp_path):
     assert equal["bert-40"]["train.epochs"] == equal["bert-pretrained-40"]["train.epochs"]
 
 
-def test_curves_are_ranked_by_what_the_most_labels_bring():
+def test_curves_are_ranked_by_their_value_with_the_most_labels():
     found = [Entrant("a", 0.9, labels=1), Entrant("b", 0.5, labels=1), Entrant("a", 0.6, labels=2)]
     found += [Entrant("b", 0.7, labels=2), Entrant("c", None, labels=1), Entrant("c", None, labels=2)]
     ranked = Race({"shares": [1, 2]}, found, task_spec("classify").race).ranked()
     assert [(e.system, e.labels) for e in ranked] == [("b", 1), ("b", 2), ("a", 1), ("a", 2), ("c", 1), ("c", 2)]
 
 
-def test_no_labels_are_saved_where_more_bring_nothing():
+def test_no_labels_are_saved_if_more_labels_gain_nothing():
     start = {"system": "bert", "start": "from scratch"}
     flat = [{**start, "labels": n, "value": v} for n, v in ((50, 0.55), (200, 0.52))]
     points = [*flat, {"system": "bert", "start": "pre-trained", "labels": 50, "value": 0.57}]

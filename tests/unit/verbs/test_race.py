@@ -1,4 +1,4 @@
-"""What a race makes of its seeds: means, spreads, remarks and failures."""
+"""Races with several seeds: means, spreads, remarks and failures."""
 
 from statistics import mean
 
@@ -39,7 +39,7 @@ def entrants(seeds, text, systems=("rnn",), **how):
     return race(text, systems=systems, seeds=seeds, budget="1s", settings=TINY, out=text.parent / "race", **how)
 
 
-def test_a_failing_seed_leaves_the_others(text, monkeypatch):
+def test_a_failing_seed_does_not_affect_the_others(text, monkeypatch):
     monkeypatch.setattr(module, "fit", failing(1))
     result = entrants(3, text)
     [found] = result.entrants
@@ -53,7 +53,7 @@ def test_a_failing_seed_leaves_the_others(text, monkeypatch):
     assert f"{mean(bits):.3f} ± {found.spread / 2:.3f}" in result.markdown()
 
 
-def test_one_seed_that_worked_has_no_spread_to_show(text, monkeypatch):
+def test_a_single_successful_seed_has_no_spread(text, monkeypatch):
     monkeypatch.setattr(module, "fit", failing(0))
     result = entrants(2, text)
     [found] = result.entrants
@@ -61,7 +61,7 @@ def test_one_seed_that_worked_has_no_spread_to_show(text, monkeypatch):
     assert "±" not in result.markdown() and "1 of 2 seeds failed" in result.markdown()
 
 
-def test_where_all_seeds_fail_there_is_no_figure(text, monkeypatch):
+def test_if_all_seeds_fail_there_is_no_value(text, monkeypatch):
     monkeypatch.setattr(module, "fit", failing(0, 1))
     result = entrants(2, text, systems=("rnn", "gru"))
     for found in result.entrants:
@@ -72,18 +72,18 @@ def test_where_all_seeds_fail_there_is_no_figure(text, monkeypatch):
     assert all(one.keys() >= {"system", "bits_per_byte", "seconds", "parameters", "bytes"} for one in systems)
 
 
-def test_without_seeds_a_failure_says_only_why(text, monkeypatch):
+def test_the_failure_of_a_single_seed_gives_only_the_reason(text, monkeypatch):
     monkeypatch.setattr(module, "fit", failing(0))
     assert entrants(1, text).remarks() == ["rnn: a fault of seed 0"]
 
 
-def test_remarks_that_differ_are_all_kept(text, monkeypatch):
+def test_different_remarks_are_all_kept(text, monkeypatch):
     said = {0: "slow", 1: "", 2: "slow", 3: "very slow"}
     monkeypatch.setattr(module, "_remark", lambda run: said[run.settings["seed"]])
     assert entrants(4, text).remarks() == ["rnn: slow; very slow"]
 
 
-def test_a_resumed_race_tries_again_what_failed_and_keeps_what_worked(text, monkeypatch):
+def test_a_resumed_race_retries_failed_runs_and_keeps_finished_ones(text, monkeypatch):
     monkeypatch.setattr(module, "fit", failing(1))
     before = entrants(2, text).entrants[0].seeds
     monkeypatch.setattr(module, "fit", failing(0))  # the one that is done is not trained again
@@ -91,13 +91,13 @@ def test_a_resumed_race_tries_again_what_failed_and_keeps_what_worked(text, monk
     assert found.seeds[0] == before[0] and len(found.seeds) == 2 and found.error == ""
 
 
-def test_seeds_count_on_from_the_one_that_is_set(text):
+def test_seeds_are_counted_from_the_given_seed(text):
     race(text, systems=("rnn",), seeds=2, budget="1s", settings={**TINY, "seed": 7}, out=text.parent / "race")
     files = [(text.parent / "race" / name / "run.toml").read_text() for name in ("rnn-0", "rnn-1")]
     assert "seed = 7" in files[0] and "seed = 8" in files[1]
 
 
-def test_another_text_is_refused_before_anything_is_touched(text):
+def test_resuming_with_another_text_is_refused_before_anything_is_written(text):
     entrants(1, text)
     kept = (text.parent / "race" / "tokenizer.json").read_bytes()
     text.write_text(TEXT.replace("e", "é"), encoding="utf-8")
@@ -106,14 +106,14 @@ def test_another_text_is_refused_before_anything_is_touched(text):
     assert (text.parent / "race" / "tokenizer.json").read_bytes() == kept
 
 
-def test_a_wrong_setting_of_any_system_is_found_before_anything_is_touched(text):
+def test_a_wrong_setting_of_any_system_is_refused_before_anything_is_written(text):
     with pytest.raises(InputError, match="did you mean 'hidden'"):
         race(text, systems=("ngram", "rnn"), settings={"rnn.hiden": 8}, out=text.parent / "race")
     assert not (text.parent / "race").exists()
 
 
 @pytest.mark.parametrize(("name", "why"), [("bilm", "sees both sides"), ("seq2seq", "is for translation")])
-def test_what_cannot_be_compared_does_not_race(text, name, why):
+def test_systems_that_cannot_be_compared_are_refused(text, name, why):
     with pytest.raises(InputError, match=why):
         race(text, systems=("ngram", name), out=text.parent / "race")
 

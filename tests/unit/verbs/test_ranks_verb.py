@@ -21,7 +21,7 @@ def settings(**train):
     )
 
 
-def test_weights_that_cannot_be_cut_are_refused_before_anything_is_written():
+def test_weights_that_cannot_be_sharded_are_refused_before_anything_is_written():
     model = nn.Linear(2, 2)
     check_ranks(settings(), model, Two())
     model.scale = nn.Parameter(torch.tensor(1.0))
