@@ -59,9 +59,7 @@ class Model(nn.Module):
             return result, output.state
         real = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
         losses = self.cross_entropy(output.hidden[real], targets[real])  # padding costs nothing
-        return torch.zeros(targets.shape, dtype=losses.dtype, device=losses.device).masked_scatter(
-            real, -losses
-        ), output.state
+        return losses.new_zeros(targets.shape).masked_scatter(real, -losses), output.state
 
     def loss(
         self,
@@ -74,8 +72,8 @@ class Model(nn.Module):
     ) -> tuple[Tensor, State | None]:
         """Return the mean of −log P over all targets but padding, and the next state.
 
-        Without ``keep_state`` the state may be None, which saves memory.
-        A plain linear head uses a faster kernel; an overridden head or ``log_prob`` is used as it is.
+        Without ``keep_state`` the state may be None, which saves memory. A plain linear head uses a faster kernel; an
+        overridden head or ``log_prob`` is used as it is.
         """
         if type(self).log_prob is not Model.log_prob:
             if smoothing:
@@ -101,12 +99,8 @@ class Model(nn.Module):
     def cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Return −log softmax(head(hidden)) at the targets, (M, D), (M,) → (M,), computed in slices."""
         step = max(1, LOGITS_AT_ONCE // self.config.vocabulary)
-        losses = [
-            F.cross_entropy(
-                full_precision(self.head(hidden[at : at + step])), targets[at : at + step], reduction="none"
-            )
-            for at in range(0, len(hidden), step)
-        ]
+        slices = zip(hidden.split(step), targets.split(step))
+        losses = [F.cross_entropy(full_precision(self.head(h)), y, reduction="none") for h, y in slices if len(h)]
         return torch.cat(losses) if losses else hidden.new_zeros(0)
 
 

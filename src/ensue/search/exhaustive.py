@@ -96,9 +96,7 @@ def _check_number(vocabulary: int, longest: int, constraints: Constraints) -> No
     continuing = vocabulary - len({*constraints.forbidden} | ({constraints.end} if constraints.end >= 0 else set()))
     number = continuing**longest + (sum(continuing**t for t in range(constraints.shortest, longest)) if ends else 0)
     if number > MAX_HYPOTHESES:
-        what = (
-            f"there are {number:,} hypotheses of up to {longest} tokens of {vocabulary}, more than {MAX_HYPOTHESES:,}"
-        )
+        what = f"{number:,} hypotheses of up to {longest} tokens of {vocabulary} are more than {MAX_HYPOTHESES:,}"
         raise InputError(what, hint="use beam search")
 
 

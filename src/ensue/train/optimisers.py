@@ -38,11 +38,6 @@ def build_optimiser(
     return torch.optim.AdamW(groups, lr=settings.lr, betas=(settings.beta1, settings.beta2), fused=True)
 
 
-def warmup_steps(settings: TrainSettings, steps: int) -> float:
-    """Return the length of the warm-up in steps; the setting is a share of all steps or, above 1, a number of steps."""
-    return settings.warmup * steps if settings.warmup <= 1 else settings.warmup
-
-
 def constant(at: float, warm: float, floor: float) -> float:
     """1 after the warm-up."""
     return 1.0
@@ -92,7 +87,7 @@ SHAPES: dict[str, Callable[[float, float, float], float]] = {
 
 def learning_rate(step: int, steps: int, settings: TrainSettings) -> float:
     """Return the learning rate of update ``step`` (from 0) of ``steps``: a linear warm-up, then the schedule."""
-    warm = warmup_steps(settings, steps)
+    warm = settings.warmup * steps if settings.warmup <= 1 else settings.warmup  # in steps
     if settings.schedule == "slanted":
         return settings.lr * slanted(step, steps, min(warm / steps, 1.0), settings.floor)
     if settings.schedule == "inverse-sqrt":
