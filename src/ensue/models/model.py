@@ -99,7 +99,7 @@ class Model(nn.Module):
     def cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Return −log softmax(head(hidden)) at the targets, (M, D), (M,) → (M,), computed in slices."""
         step = max(1, LOGITS_AT_ONCE // self.config.vocabulary)
-        slices = zip(hidden.split(step), targets.split(step))
+        slices = zip(torch.split(hidden, step), torch.split(targets, step))
         losses = [F.cross_entropy(full_precision(self.head(h)), y, reduction="none") for h, y in slices if len(h)]
         return torch.cat(losses) if losses else hidden.new_zeros(0)
 
