@@ -111,7 +111,7 @@ def _panel(panel: dict[str, Any], levels: list[float], width: int, height: int) 
     lines += [{**point, "what": "truth"} for point in (joint, *panel["truth"])]
     lines += [{"at": p["at"], "value": p["value"], "what": "forecast"} for p in (joint, *panel["forecast"])]
     x = (
-        alt.X("at:T", title="date", axis=alt.Axis(format="%d %b %Y", labelOverlap=True))
+        alt.X("at:T", title="date", axis=alt.Axis(format="%d %b %Y", labelOverlap="greedy", labelSeparation=8))
         if panel["dated"]
         else alt.X("at:Q", title="steps after the last observation (0)")
     )
