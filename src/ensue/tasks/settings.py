@@ -26,7 +26,8 @@ class DataSettings:
     """Hash of the data; a resumed run must read the same."""
 
     def __post_init__(self) -> None:
-        check_below_one(self, "holdout")
+        if hasattr(self, "holdout"):
+            check_below_one(self, "holdout")
         for name in (field.name for field in fields(self)):
             if name.startswith("eval_"):
                 check(self, name, getattr(self, name) >= 0, "0 or more")

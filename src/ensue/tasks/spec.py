@@ -1,12 +1,13 @@
 """The base class of tasks, with all that ``fit``, ``race``, ``score``, ``check``, ``cost`` and the server need.
 
 A task joins a reader, a model, an objective and a measure. Its file has a subclass of ``Task`` and one instance; a line
-in ``ensue.tasks.table`` or an entry point of another package gives it a name. The methods that raise
-NotImplementedError must be written; the others do what most tasks need.
+in ``ensue.tasks.table`` or an entry point of another package gives it a name. Abstract methods must
+be written; the others do what most tasks need.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -14,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from ensue.core.device import check_device
+from ensue.core.errors import InputError
 from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
 from ensue.core.table import Table
@@ -124,7 +126,7 @@ def saved_tokenizer(folder: RunFolder | None) -> Tokenizer | None:
     return load_tokenizer(folder.tokenizer) if folder is not None and folder.tokenizer.exists() else None
 
 
-class Task:
+class Task(ABC):
     """A task: what it learns from, with which systems, and how they are trained and measured."""
 
     name: str
@@ -175,7 +177,7 @@ class Task:
 
     def with_teacher(self) -> Task:
         """Return this task as a student learns it from a teacher."""
-        raise NotImplementedError
+        raise InputError(f"no student can learn {self.name} from a teacher", hint="leave out the teacher")
 
     # Settings
 
@@ -209,19 +211,19 @@ class Task:
 
     # The corpus and the model
 
+    @abstractmethod
     def read_corpus(self, settings: Settings, folder: RunFolder | None, report: Report) -> Any:
         """Read the data, with the tokenizers of a folder if it has them.
 
         A corpus has ``hash``, ``train``, ``valid`` and, if it is text, ``tokenizer``.
         """
-        raise NotImplementedError
 
     def save_tokenizers(self, corpus: Any, folder: RunFolder) -> None:
         """Write the tokenizers into a run's folder."""
         if self.reads_text:
             save_tokenizer(corpus.tokenizer, folder.tokenizer)
 
-    def prepare_corpus(self, settings: Settings, corpus: Any, folder: RunFolder, report: Report) -> None:
+    def prepare_corpus(self, settings: Settings, corpus: Any, folder: RunFolder, report: Report) -> None:  # noqa: B027 (optional)
         """Add to the corpus what takes long to compute and is kept in the run's folder."""
 
     def describe_corpus(self, corpus: Any) -> dict[str, Any]:
@@ -238,13 +240,13 @@ class Task:
 
     # Training
 
+    @abstractmethod
     def batches(self, settings: Settings, model: Any, corpus: Any) -> Any:
         """Return the training data as batches, each a pure function of its number."""
-        raise NotImplementedError
 
+    @abstractmethod
     def objective(self, settings: Settings, model: Any, corpus: Any) -> Objective:
         """Return the training objective."""
-        raise NotImplementedError
 
     def evaluator(self, settings: Settings, model: Any, corpus: Any) -> Evaluate | None:
         """Return the function that measures the model on held-out data during training; None if nothing is held out."""
@@ -258,7 +260,7 @@ class Task:
         """Return the function that shows an output of the model during training; None if it writes nothing."""
         return None
 
-    def prepare_model(self, settings: Settings, model: Any, corpus: Any) -> None:
+    def prepare_model(self, settings: Settings, model: Any, corpus: Any) -> None:  # noqa: B027 (optional)
         """Add the modules that only training needs, such as adapters."""
 
     def finish_model(self, model: Any) -> Any:

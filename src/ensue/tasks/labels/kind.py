@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -48,7 +49,7 @@ class ExampleEncoding:
         return replace(special_tokens_of(self.tokenizer), omitted=self.bare)
 
 
-class LabelKind:
+class LabelKind(ABC):
     """A kind of labelling; subclasses are dataclasses with these attributes."""
 
     name: str
@@ -62,25 +63,25 @@ class LabelKind:
     word_tokens: bool = False
     """True if a recurrent network reads whole words where no tokenizer is chosen."""
 
+    @abstractmethod
     def read(self, files: Sequence[str], options: ReadOptions, notes: list[str]) -> list[Any]:
         """Read labelled examples."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read_inputs(self, file: str, columns: str, notes: list[str]) -> list[Any]:
         """Read examples to label: one text per line, or a table whose labels are ignored."""
-        raise NotImplementedError
 
+    @abstractmethod
     def parse_example(self, text: str, where: str) -> Any:
         """Return a typed line as an example without a label."""
-        raise NotImplementedError
 
+    @abstractmethod
     def texts(self, example: Any) -> list[str]:
         """Return all texts of an example."""
-        raise NotImplementedError
 
+    @abstractmethod
     def labels(self, examples: Sequence[Any]) -> Labels:
         """Return the labels of examples in their order; () if the task has none."""
-        raise NotImplementedError
 
     def outputs(self, labels: Labels) -> int:
         """Return the number of outputs of the head."""
@@ -94,19 +95,19 @@ class LabelKind:
         """Return the group of each example: examples of one group are held out together."""
         return range(len(examples))
 
+    @abstractmethod
     def encode(self, examples: Sequence[Any], encoding: ExampleEncoding, with_targets: bool = True) -> EncodedExamples:
         """Encode examples as rows, with their targets if ``with_targets``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def predictions(
         self, examples: Sequence[Any], encoded: EncodedExamples, logits: Sequence[np.ndarray], labels: Labels
     ) -> list[dict[str, Any]]:
         """Return a prediction for each example from a model's logits, one array per row of ``encoded``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def score(self, examples: Sequence[Any], predictions: Sequence[dict[str, Any]], labels: Labels) -> dict[str, Any]:
         """Return the task's measures of predictions."""
-        raise NotImplementedError
 
 
 def label_index(label: str | None, labels: Sequence[str], where: str) -> int:
