@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ensue.data import text_pieces
-from ensue.data.encoding import Encoded, bundle_parts, encode_parts
+from ensue.data.encoding import EncodedTexts, bundle_parts, encode_parts
 from ensue.data.token_files import TokenCounts
 from ensue.data.tokenizers import KINDS, Tokenizer
 from ensue.data.tokenizers.registry import fit_tokenizer_to_parts
@@ -39,7 +39,7 @@ def whole_ids(made: Tokenizer, text: str) -> list[int]:
 
 def in_pieces(made: Tokenizer, text: str, size: int, bundle: int) -> tuple[list[int], TokenCounts]:
     with patch.object(text_pieces, "PIECE_BYTES", size), patch.object(text_pieces, "MAX_GROWTH", 1 << 20):
-        found: list[Encoded] = []
+        found: list[EncodedTexts] = []
         tally = TokenCounts()
         for parts in bundle_parts(text_pieces.as_parts(text_pieces.cut_text(text)), bundle):
             found.append(encode_parts(made, parts))

@@ -15,7 +15,7 @@ _SPACES[[*range(9, 14), *range(28, 33)]] = True
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedTexts:
     """Tokens and counts of consecutive parts."""
 
     tokens: np.ndarray
@@ -37,7 +37,7 @@ def token_dtype(tokenizer: Tokenizer) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u2" if tokenizer.size <= 1 << 16 else "<u4")
 
 
-def encode_parts(tokenizer: Tokenizer, parts: Iterable[Part]) -> Encoded:
+def encode_parts(tokenizer: Tokenizer, parts: Iterable[Part]) -> EncodedTexts:
     """Encode consecutive parts.
 
     >>> from ensue.data.tokenizers.char import ByteTokenizer
@@ -63,7 +63,7 @@ def encode_parts(tokenizer: Tokenizer, parts: Iterable[Part]) -> Encoded:
             if not (finished and tokenizer.lines):
                 encoded.append(np.array([tokenizer.end], dtype))
     tokens = np.concatenate(encoded) if encoded else np.zeros(0, dtype)
-    return Encoded(tokens, number, size, words, documents, surcharge, unknown, begins, open_)
+    return EncodedTexts(tokens, number, size, words, documents, surcharge, unknown, begins, open_)
 
 
 def count_words(text: str, data: bytes) -> int:

@@ -25,7 +25,7 @@ from typing import IO, Any
 import numpy as np
 
 from ensue.core.files import disk_errors, sync, write_json
-from ensue.data.encoding import Encoded
+from ensue.data.encoding import EncodedTexts
 
 FCNTL: Any = import_module("fcntl") if find_spec("fcntl") else None
 """None on systems without fcntl."""
@@ -50,7 +50,7 @@ class TokenCounts:
     open: bool = False
     """True if the last character belongs to a word that may continue."""
 
-    def plus(self, bundle: Encoded) -> TokenCounts:
+    def plus(self, bundle: EncodedTexts) -> TokenCounts:
         """Return the counts with one more bundle."""
         added = ("parts", "bytes", "documents", "surcharge", "unknown")
         return TokenCounts(
@@ -83,7 +83,7 @@ class TokenFile:
         self._part.write(begin.data)
         self.counts = TokenCounts(count=1, sum=zlib.crc32(begin.data))
 
-    def add(self, bundle: Encoded) -> None:
+    def add(self, bundle: EncodedTexts) -> None:
         """Append a bundle."""
         self._part.write(bundle.tokens.data)
         self._part.flush()

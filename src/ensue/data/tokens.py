@@ -18,7 +18,7 @@ from ensue.core.events import Report, silent
 from ensue.core.torchrun import available_cores
 from ensue.data import text_pieces
 from ensue.data.cache import cache_folder, writable
-from ensue.data.encoding import Encoded, bundle_parts, encode_parts, token_dtype
+from ensue.data.encoding import EncodedTexts, bundle_parts, encode_parts, token_dtype
 from ensue.data.reading import measure_text, read_pieces
 from ensue.data.sources import Source
 from ensue.data.text_pieces import Part, as_parts, cut_text
@@ -124,7 +124,9 @@ def _write_tokens(
         raise Paused(f"{_megabytes(target.counts.bytes)} of {_megabytes(size)} are tokenised") from None
 
 
-def _encode(bundles: Iterator[list[Part]], tokenizer: Tokenizer, size: int, workers: int | None) -> Iterator[Encoded]:
+def _encode(
+    bundles: Iterator[list[Part]], tokenizer: Tokenizer, size: int, workers: int | None
+) -> Iterator[EncodedTexts]:
     """Encode bundles in order: in this process, and in workers once that is known to take long."""
     wanted = available_cores() if workers is None else workers
     spent = done = 0.0

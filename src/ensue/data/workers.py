@@ -26,13 +26,13 @@ from typing import IO, Any, Self
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.encoding import Encoded, encode_parts, token_dtype
+from ensue.data.encoding import EncodedTexts, encode_parts, token_dtype
 from ensue.data.text_pieces import Part
 from ensue.data.tokenizers.protocol import Tokenizer
 
 BUNDLES_AHEAD = 2
 """Bundles per worker that are read ahead, which bounds memory."""
-_FACTS = [field.name for field in fields(Encoded) if field.name != "tokens"]
+_FACTS = [field.name for field in fields(EncodedTexts) if field.name != "tokens"]
 _LENGTH = struct.Struct("<Q")
 _PART = struct.Struct("<Q??")
 
@@ -64,7 +64,7 @@ class _Worker:
         )
         self._state = state
 
-    def encode(self, bundle: Sequence[Part], dtype: np.dtype[Any]) -> Encoded:
+    def encode(self, bundle: Sequence[Part], dtype: np.dtype[Any]) -> EncodedTexts:
         """Encode a bundle; raise _WorkerEnded if the process has ended."""
         requests, answers = self._process.stdin, self._process.stdout
         assert requests is not None and answers is not None
@@ -82,7 +82,7 @@ class _Worker:
             if isinstance(error, InputError):
                 raise
             raise _WorkerEnded from error
-        return Encoded(tokens, **facts)
+        return EncodedTexts(tokens, **facts)
 
     def end(self) -> None:
         """Kill the process."""
@@ -118,9 +118,9 @@ class Workers:
             worker.end()
         self._threads.shutdown(cancel_futures=True)
 
-    def encode(self, bundles: Iterable[Sequence[Part]]) -> Iterator[Encoded]:
+    def encode(self, bundles: Iterable[Sequence[Part]]) -> Iterator[EncodedTexts]:
         """Encode bundles, in order."""
-        waiting: deque[Future[Encoded]] = deque()
+        waiting: deque[Future[EncodedTexts]] = deque()
         for bundle in bundles:
             waiting.append(self._threads.submit(self._encode_bundle, bundle))
             if len(waiting) > BUNDLES_AHEAD * len(self._workers):
@@ -128,7 +128,7 @@ class Workers:
         while waiting:
             yield waiting.popleft().result()
 
-    def _encode_bundle(self, bundle: Sequence[Part]) -> Encoded:
+    def _encode_bundle(self, bundle: Sequence[Part]) -> EncodedTexts:
         """Encode one bundle on a free worker, or in this process if a worker was lost."""
         worker = self._free.get()
         try:

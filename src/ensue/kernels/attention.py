@@ -22,7 +22,7 @@ from ensue.kernels.autograd_guards import plain
 from ensue.kernels.dropout import dropout as drop
 from ensue.kernels.dropout import mask as dropout_mask
 from ensue.kernels.kernel import Fast, Kernel
-from ensue.kernels.packing import Packing, Rows
+from ensue.kernels.packing import AttentionRows, Packing
 from ensue.kernels.short_attention import Parts, split
 
 
@@ -155,21 +155,27 @@ def attend_cached(
     return y.transpose(1, 2).flatten(2)
 
 
-def _packed_reference(parts: Parts, heads: int, rows: Rows, *, causal: bool = False, dropout: float = 0.0) -> Tensor:
+def _packed_reference(
+    parts: Parts, heads: int, rows: AttentionRows, *, causal: bool = False, dropout: float = 0.0
+) -> Tensor:
     return short_attention.equation(parts, heads, rows, causal, dropout)
 
 
-def _packed_short(parts: Parts, heads: int, rows: Rows, *, causal: bool = False, dropout: float = 0.0) -> Tensor:
+def _packed_short(
+    parts: Parts, heads: int, rows: AttentionRows, *, causal: bool = False, dropout: float = 0.0
+) -> Tensor:
     return short_attention.packed(parts, heads, rows, causal)
 
 
-def _can_run_packed_short(parts: Parts, heads: int, rows: Rows, *, causal: bool = False, dropout: float = 0.0) -> bool:
+def _can_run_packed_short(
+    parts: Parts, heads: int, rows: AttentionRows, *, causal: bool = False, dropout: float = 0.0
+) -> bool:
     times = [rows.least]  # a packing may lengthen its last row beyond what is short
     able = not dropout and short_attention.able(heads, short_attention.width(parts), times, *parts)
     return able and all(one.stride(-1) == 1 for one in parts)
 
 
-def _grouped(parts: Parts, heads: int, rows: Rows, *, causal: bool = False, dropout: float = 0.0) -> Tensor:
+def _grouped(parts: Parts, heads: int, rows: AttentionRows, *, causal: bool = False, dropout: float = 0.0) -> Tensor:
     """Torch's kernel on the rows of one length at a time, which are a plain view."""
     (projected,) = parts
     D = projected.shape[1] // 3
@@ -184,7 +190,7 @@ def _grouped(parts: Parts, heads: int, rows: Rows, *, causal: bool = False, drop
     return y
 
 
-def _can_group(parts: Parts, heads: int, rows: Rows, *, causal: bool = False, dropout: float = 0.0) -> bool:
+def _can_group(parts: Parts, heads: int, rows: AttentionRows, *, causal: bool = False, dropout: float = 0.0) -> bool:
     return len(parts) == 1 and bool(rows.groups) and not torch.is_grad_enabled()
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.dropout import limit, new_seed
-from ensue.kernels.packing import Rows
+from ensue.kernels.packing import AttentionRows
 from ensue.kernels.short_attention import Parts, addresses, split, width
 from ensue.kernels.threads import LANES, loopable, run
 
@@ -47,12 +47,12 @@ def attend(parts: Parts, heads: int, sizes: Tensor | None = None, causal: bool =
     """
     (B, T), S = parts[0].shape[:2], parts[-1].shape[1]
     off, seed = (limit(dropout), new_seed()) if dropout else (0, 0)
-    rows = Rows.padded(B, T, S, sizes)
+    rows = AttentionRows.padded(B, T, S, sizes)
     y: Tensor = _Blocked.apply(heads, rows, causal, off, seed, *parts)  # type: ignore[no-untyped-call]
     return y
 
 
-def reference(parts: Parts, heads: int, rows: Rows, causal: bool, off: int, seed: int) -> Tensor:
+def reference(parts: Parts, heads: int, rows: AttentionRows, causal: bool, off: int, seed: int) -> Tensor:
     """The equation in plain operations; a query that sees no key gets zeros."""
     query, key, value = split(parts, heads)  # (B, H, T or S, d)
     T, S = query.shape[2], key.shape[2]
@@ -81,7 +81,7 @@ class _Blocked(torch.autograd.Function):
     """A compiled loop for each direction, on padded rows."""
 
     @staticmethod
-    def forward(ctx: Any, heads: int, rows: Rows, causal: bool, off: int, seed: int, *parts: Tensor) -> Tensor:
+    def forward(ctx: Any, heads: int, rows: AttentionRows, causal: bool, off: int, seed: int, *parts: Tensor) -> Tensor:
         """Y."""
         from ensue.kernels import blocked_attention_loops as loops
 

@@ -5,7 +5,7 @@
 
 Layers that treat every position alike (embedding, norm, linear layers) see M = Σ lengths positions instead of B · T.
 Attention takes the rows of one length at a time, which are a plain view and need no mask; a compiled loop takes a
-``Rows``, which says where each row's queries and keys are.
+``AttentionRows``, which says where each row's queries and keys are.
 
 Legend: B rows, T tokens of the longest, M = Σ lengths, K positions of a row that are picked, D width.
 """
@@ -82,7 +82,7 @@ class Packing:
 
 
 @dataclass(frozen=True)
-class Rows:
+class AttentionRows:
     """Rows of queries and the rows of keys that each attends to, as attention loops take them."""
 
     table: Tensor
@@ -105,39 +105,43 @@ class Rows:
         return max(self.queries, self.keys)
 
     @staticmethod
-    def of(queries: Packing, keys: Packing, lengths: Tensor) -> Rows:
+    def of(queries: Packing, keys: Packing, lengths: Tensor) -> AttentionRows:
         """Each row of one packing attends to that of another, of which it sees the first ``lengths`` (B,) positions.
 
         Positions beyond the packing's time are padding and are never seen.
         """
         begin, count = queries.restore(queries.at), queries.restore(queries.counts)
         begin_keys, count_keys = keys.restore(keys.at), keys.restore(keys.counts)
-        made = Rows._made(begin, count, begin_keys, count_keys, lengths.clamp(max=keys.shape[1]))
+        made = AttentionRows._made(begin, count, begin_keys, count_keys, lengths.clamp(max=keys.shape[1]))
         return replace(made, groups=keys.groups) if queries is keys else made
 
     @staticmethod
-    def padded(rows: int, queries: int, keys: int, lengths: Tensor | None = None) -> Rows:
+    def padded(rows: int, queries: int, keys: int, lengths: Tensor | None = None) -> AttentionRows:
         """Rows that are padded to the longest."""
-        return Rows._whole(rows, queries, keys) if lengths is None else Rows._padded(rows, queries, keys, lengths)
+        return (
+            AttentionRows._whole(rows, queries, keys)
+            if lengths is None
+            else AttentionRows._padded(rows, queries, keys, lengths)
+        )
 
     @staticmethod
     @lru_cache(maxsize=64)
-    def _whole(rows: int, queries: int, keys: int) -> Rows:
+    def _whole(rows: int, queries: int, keys: int) -> AttentionRows:
         """The same without lengths, cached: every layer of a model needs it."""
         with real_tensors():
-            return Rows._padded(rows, queries, keys, torch.full((rows,), keys))
+            return AttentionRows._padded(rows, queries, keys, torch.full((rows,), keys))
 
     @staticmethod
-    def _padded(rows: int, queries: int, keys: int, seen: Tensor) -> Rows:
+    def _padded(rows: int, queries: int, keys: int, seen: Tensor) -> AttentionRows:
         row = torch.arange(rows)
         count, count_keys = torch.full((rows,), queries), torch.full((rows,), keys)
-        return Rows._made(row * queries, count, row * keys, count_keys, seen.long())
+        return AttentionRows._made(row * queries, count, row * keys, count_keys, seen.long())
 
     @staticmethod
-    def _made(begin: Tensor, count: Tensor, begin_keys: Tensor, count_keys: Tensor, seen: Tensor) -> Rows:
+    def _made(begin: Tensor, count: Tensor, begin_keys: Tensor, count_keys: Tensor, seen: Tensor) -> AttentionRows:
         seen = seen.clamp(min=0).minimum(count_keys)  # loops do not check it
         weights = (count + (LANES - 1)).div(LANES, rounding_mode="floor") * LANES * count_keys
         after = weights.cumsum(0)
         table = torch.stack([begin, count, begin_keys, count_keys, seen, after - weights], dim=1)
         least = int(torch.minimum(count, count_keys).min())
-        return Rows(table, int(count.max()), int(count_keys.max()), int(after[-1]), least)
+        return AttentionRows(table, int(count.max()), int(count_keys.max()), int(after[-1]), least)

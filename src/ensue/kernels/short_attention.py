@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.dropout import dropout as drop
-from ensue.kernels.packing import Rows
+from ensue.kernels.packing import AttentionRows
 from ensue.kernels.threads import LANES, ROWS, loopable, run
 
 SHORT = 64
@@ -75,17 +75,17 @@ def attend(parts: Parts, heads: int, sizes: Tensor | None = None, causal: bool =
     Row b sees its first ``sizes[b]`` keys; with ``causal`` no token sees one after it.
     """
     (B, T), S = parts[0].shape[:2], parts[-1].shape[1]
-    y = packed(tuple(part.flatten(0, 1) for part in parts), heads, Rows.padded(B, T, S, sizes), causal)
+    y = packed(tuple(part.flatten(0, 1) for part in parts), heads, AttentionRows.padded(B, T, S, sizes), causal)
     return y.view(B, T, -1)
 
 
-def packed(parts: Parts, heads: int, rows: Rows, causal: bool = False) -> Tensor:
+def packed(parts: Parts, heads: int, rows: AttentionRows, causal: bool = False) -> Tensor:
     """The same of packed rows, (M, D)."""
     result: Tensor = _Short.apply(heads, rows, causal, *parts)  # type: ignore[no-untyped-call]
     return result
 
 
-def equation(parts: Parts, heads: int, rows: Rows, causal: bool = False, dropout: float = 0.0) -> Tensor:
+def equation(parts: Parts, heads: int, rows: AttentionRows, causal: bool = False, dropout: float = 0.0) -> Tensor:
     """Attention within packed rows in plain operations, row by row; a query that sees no key gets zeros."""
     query, key, value = (one.view(len(one), heads, -1).transpose(0, 1) for one in apart(parts))  # (H, M, d)
     found = []
@@ -110,7 +110,7 @@ class _Short(torch.autograd.Function):
     """A compiled loop for each direction."""
 
     @staticmethod
-    def forward(ctx: Any, heads: int, rows: Rows, causal: bool, *parts: Tensor) -> Tensor:
+    def forward(ctx: Any, heads: int, rows: AttentionRows, causal: bool, *parts: Tensor) -> Tensor:
         """Y."""
         from ensue.kernels import short_attention_loops as loops  # numba takes a while to import
 

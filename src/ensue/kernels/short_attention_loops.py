@@ -36,7 +36,7 @@ def head(part: Any, first: int, h: int, d: int) -> Any:
 
 @inner
 def kept_weights(a: Any, field: int, row: Any, heads: int) -> Any:
-    """Pᵀ of a row of ``ensue.kernels.packing.Rows``, (H, S, T) with T rounded up to whole lanes."""
+    """Pᵀ of a row of ``ensue.kernels.packing.AttentionRows``, (H, S, T) with T rounded up to whole lanes."""
     return carray(pointer(a[field] + 4 * heads * row[5]), (heads, row[3], whole_lanes(row[1])), np.float32)
 
 

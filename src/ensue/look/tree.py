@@ -26,7 +26,7 @@ FATES = ("kept", "pruned", "ended", "best")
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeNode:
     """One token that a search tried."""
 
     id: int
@@ -49,7 +49,7 @@ class Node:
 class Tree:
     """A trace as a tree: nodes by id, the children of each (best first) and the ids of the best path."""
 
-    nodes: dict[int, Node]
+    nodes: dict[int, TreeNode]
     children: dict[int | None, list[int]]
     best: frozenset[int]
 
@@ -58,25 +58,25 @@ class Tree:
         """True if the trace has several roots; then a START is drawn above them."""
         return len(self.children[None]) > 1
 
-    def path(self, node: int) -> list[Node]:
+    def path(self, node: int) -> list[TreeNode]:
         """The nodes from the root to a node."""
         path = [self.nodes[node]]
         while path[-1].parent is not None:
             path.append(self.nodes[path[-1].parent])
         return path[::-1]
 
-    def status(self, node: Node) -> str:
+    def status(self, node: TreeNode) -> str:
         """How a node is shown: by its fate, and as best on the whole best path."""
         return "best" if node.id in self.best else "ended" if node.fate == "best" else node.fate
 
-    def hypotheses(self) -> list[Node]:
+    def hypotheses(self) -> list[TreeNode]:
         """The last nodes of hypotheses by score: complete ones first, then those that the search left unfinished."""
         ends = [
             n for n in self.nodes.values() if n.fate == "ended" or (n.fate != "pruned" and n.id not in self.children)
         ]
         return sorted(ends, key=lambda n: (not n.ended, -n.score, n.id not in self.best, n.id))
 
-    def best_end(self, node: Node) -> bool:
+    def best_end(self, node: TreeNode) -> bool:
         """True for the last node of the best path."""
         return node.id in self.best and self.best.isdisjoint(self.children.get(node.id, ()))
 
@@ -87,7 +87,7 @@ class Tree:
 
 def read_tree(trace: Mapping[str, Any]) -> Tree:
     """Read a trace; refuse nodes that do not form a tree."""
-    nodes: dict[int, Node] = {}
+    nodes: dict[int, TreeNode] = {}
     for index, record in enumerate(trace.get("nodes", ())):
         node = _node(record, f"trace, nodes[{index}]")
         if node.id in nodes:
@@ -107,8 +107,8 @@ def read_tree(trace: Mapping[str, Any]) -> Tree:
     return replace(tree, best=frozenset(node.id for node in path))
 
 
-def _node(record: Mapping[str, Any], where: str) -> Node:
-    missing = [name for name in Node.__slots__ if name not in record]
+def _node(record: Mapping[str, Any], where: str) -> TreeNode:
+    missing = [name for name in TreeNode.__slots__ if name not in record]
     if missing:
         raise InputError(f"{', '.join(missing)} missing", where=where)
     if record["fate"] not in FATES:
@@ -117,6 +117,6 @@ def _node(record: Mapping[str, Any], where: str) -> Node:
         parent = None if record["parent"] is None else int(record["parent"])
         log_prob, total, score = (float(record[name]) for name in ("log_prob", "total", "score"))
         texts = str(record["token"]), record["fate"], str(record["why"] or "")
-        return Node(int(record["id"]), parent, int(record["step"]), texts[0], log_prob, total, score, *texts[1:])
+        return TreeNode(int(record["id"]), parent, int(record["step"]), texts[0], log_prob, total, score, *texts[1:])
     except (TypeError, ValueError) as error:
         raise InputError(f"not a number ({error})", where=where) from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from rich.cells import cell_len
 
 from ensue.look.formatting import decimals, readable, shortened
-from ensue.look.tree import Node, Tree
+from ensue.look.tree import Tree, TreeNode
 
 ROW, GAP, MARGIN = 27, 46, 24
 LETTER, SMALL, PADDING = 7.9, 6.7, 8
@@ -90,7 +90,7 @@ def spread(wanted: Sequence[float], apart: float) -> list[float]:
     return [float(mean + i * apart) for i, mean in enumerate(means)]
 
 
-def label(node: Node) -> tuple[str, str]:
+def label(node: TreeNode) -> tuple[str, str]:
     """The texts in a node's box: its token and its score."""
     return shortened(readable(node.token), MAX_LETTERS), decimals(node.score)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ensue.look.formatting import decimals, readable
 from ensue.look.page import filled, page
-from ensue.look.tree import Node, Tree, read_tree
+from ensue.look.tree import Tree, TreeNode, read_tree
 from ensue.look.tree_layout import MARGIN, PADDING, Box, box_width, label, tree_layout
 from ensue.look.tree_text import headline
 
@@ -61,14 +61,14 @@ def _svg(tree: Tree, boxes: Mapping[int, Box], name: str, title: str) -> str:
     )
 
 
-def _edge(parent: Box, child: Box, tree: Tree, node: Node) -> str:
+def _edge(parent: Box, child: Box, tree: Tree, node: TreeNode) -> str:
     x, end = parent.x + parent.width, child.x
     middle = (x + end) / 2
     curve = f"M{x:g} {parent.y:g}C{middle:g} {parent.y:g} {middle:g} {child.y:g} {end:g} {child.y:g}"
     return f'<path class="{tree.status(node)}" data-step="{node.step}" d="{curve}"/>'
 
 
-def _node(tree: Tree, node: Node, box: Box, focus: bool) -> str:
+def _node(tree: Tree, node: TreeNode, box: Box, focus: bool) -> str:
     token, score = label(node)
     name = f"{readable(node.token)}, step {node.step}, score {decimals(node.score)}, {tree.status(node)}"
     ended = " end" if node.fate == "ended" or tree.best_end(node) else ""
@@ -87,7 +87,7 @@ def _box(box: Box, text: str) -> str:
     )
 
 
-def _details(tree: Tree, node: Node) -> dict[str, Any]:
+def _details(tree: Tree, node: TreeNode) -> dict[str, Any]:
     """What the page shows of a selected node; numbers are text, as JSON has no infinity."""
     return {
         "parent": node.parent,
@@ -100,7 +100,7 @@ def _details(tree: Tree, node: Node) -> dict[str, Any]:
     }
 
 
-def _hypothesis(tree: Tree, rank: int, node: Node) -> str:
+def _hypothesis(tree: Tree, rank: int, node: TreeNode) -> str:
     """A row of the table of hypotheses; a total that differs from the sum of its terms is reported."""
     path = tree.path(node.id)
     values = [n.log_prob for n in path]

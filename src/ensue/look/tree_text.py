@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ensue.look.formatting import decimals, readable, shortened
-from ensue.look.tree import Node, Tree, read_tree
+from ensue.look.tree import Tree, TreeNode, read_tree
 
 SYMBOLS = {"kept": "●", "pruned": "×", "ended": "■", "best": "★"}
 
@@ -39,13 +39,13 @@ def tree_text(trace: Mapping[str, Any], width: int = 100) -> list[str]:
     return [shortened(line, width) for line in lines]
 
 
-def _branches(tree: Tree) -> list[tuple[Node, str]]:
+def _branches(tree: Tree) -> list[tuple[TreeNode, str]]:
     """Nodes in the order of their lines, each with the rails to its left."""
     size = dict.fromkeys(tree.nodes, 1)
     for node in sorted(tree.nodes.values(), key=lambda n: -n.step):
         if node.parent is not None:
             size[node.parent] += size[node.id]
-    lines: list[tuple[Node, str]] = []
+    lines: list[tuple[TreeNode, str]] = []
     stack: list[tuple[int | None, str, str]] = [(None, "", "")]
     while stack:
         current, rails, branch = stack.pop()

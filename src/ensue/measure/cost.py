@@ -131,7 +131,7 @@ def _bytes(tree: Any) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingCost:
     """The cost of one training step."""
 
     rows: int
@@ -161,7 +161,7 @@ def training(
     length: int,
     settings: TrainSettings | None = None,
     precision: str = "float32",
-) -> Training:
+) -> TrainingCost:
     """The cost of a training step.
 
     ``build`` makes the model, on fake tensors, and ``loss`` computes the loss of full rows (``Task.example_loss``).
@@ -190,7 +190,7 @@ def training(
         optimiser = _optimiser_bytes(model, chosen)
     done.append(Operation(0, 2 * (gradient_bytes + weight_bytes + optimiser)))  # the gradient norm, and the update
     flops, peak = sum(operation.flops for operation in done), weight_bytes + buffers + optimiser + peak_extra
-    return Training(
+    return TrainingCost(
         rows, length, flops, weight_bytes, gradient_bytes, optimiser, buffers, activations, peak, tuple(done)
     )
 

@@ -60,7 +60,7 @@ class ByteNetConfig(ConditionalConfig):
         check(self, "hidden", self.hidden % 2 == 0, "an even number")
 
 
-class Activation(nn.Module):
+class NormReLU(nn.Module):
     """f(x) = ReLU(LayerNorm(x))."""
 
     def __init__(self, width: int) -> None:
@@ -72,14 +72,14 @@ class Activation(nn.Module):
         return F.relu(self.norm(x))
 
 
-class Block(nn.Module):
+class DilatedBlock(nn.Module):
     """x + W_3 f(K ∗ f(W_1 f(x))), with a FullConvolution in the encoder and a CausalConvolution in the decoder."""
 
     def __init__(self, convolution: CausalConvolution | FullConvolution, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.down = nn.Sequential(Activation(hidden), nn.Linear(hidden, hidden // 2), Activation(hidden // 2))  # W_1
+        self.down = nn.Sequential(NormReLU(hidden), nn.Linear(hidden, hidden // 2), NormReLU(hidden // 2))  # W_1
         self.convolution = convolution  # K
-        self.up = nn.Sequential(Activation(hidden // 2), nn.Linear(hidden // 2, hidden), Dropout(dropout))  # W_3
+        self.up = nn.Sequential(NormReLU(hidden // 2), nn.Linear(hidden // 2, hidden), Dropout(dropout))  # W_3
 
     def forward(
         self, x: Tensor, state: ConvolutionState | None = None, lengths: Tensor | None = None
@@ -113,7 +113,7 @@ class ByteNet(ConditionalModel):
         self.embed = nn.Embedding(config.vocabulary, D)  # E_y
         self.encoder = self._blocks(FullConvolution)
         self.decoder = self._blocks(CausalConvolution)
-        self.last = nn.Sequential(Activation(D), nn.Linear(D, D))  # W, b
+        self.last = nn.Sequential(NormReLU(D), nn.Linear(D, D))  # W, b
         self.head = nn.Linear(D, config.vocabulary, bias=False)  # U
         if config.tied == "target":
             self.head.weight = self.embed.weight
@@ -125,7 +125,7 @@ class ByteNet(ConditionalModel):
         """Build all sets in sequence."""
         D, k = self.config.hidden, self.config.width
         dilations = [2**layer for layer in range(self.config.layers)] * self.config.sets
-        return nn.ModuleList(Block(kind(D // 2, D // 2, k, r), D, self.config.dropout) for r in dilations)
+        return nn.ModuleList(DilatedBlock(kind(D // 2, D // 2, k, r), D, self.config.dropout) for r in dilations)
 
     @property
     def traits(self) -> Traits:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ensue.kernels import short_attention
 from ensue.kernels.matmul import linear
-from ensue.kernels.packing import Packing, Rows
+from ensue.kernels.packing import AttentionRows, Packing
 from ensue.kernels.threads import ROWS
 from ensue.models.conditional import ConditionalModel
 from ensue.models.model import answer
@@ -129,7 +129,9 @@ class EncoderDecoder(ConditionalModel):
         )
         h = self.encode(x.pack(source), Layout.packed(source_lengths.clamp(min=1), x)).h
         g = self.dropout(self.positions(self.embed(y.pack(tokens)), y.positions, times[1]))
-        memory = Memory(tuple((linear(cross.remember, h),) for cross in self.cross), Rows.of(y, x, source_lengths))
+        memory = Memory(
+            tuple((linear(cross.remember, h),) for cross in self.cross), AttentionRows.of(y, x, source_lengths)
+        )
         hidden = self.norm(self.decoder(g, None, Layout.packed(lengths, y), memory).h)
         count = int(lengths.clamp(ROWS, times[1]).sum())
         hidden, packed_targets = hidden[:count], y.pack(targets)[:count]

@@ -76,7 +76,7 @@ class HeadConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LabelOutput:
     """The output of a labelling model."""
 
     logits: Tensor
@@ -140,11 +140,11 @@ class Labelled(nn.Module):
         *,
         layers: bool = False,
         weights: bool = False,
-    ) -> Answer:
+    ) -> LabelOutput:
         """Label rows of tokens (B, T)."""
         whole = self.config.kind in ("whole", "choice")
         hidden, all_layers, attention = self._read(tokens, segments, lengths, whole, layers, weights)
-        return Answer(self.label(hidden, lengths), hidden, all_layers, attention)
+        return LabelOutput(self.label(hidden, lengths), hidden, all_layers, attention)
 
     def label(self, hidden: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Apply the head: return logits of the backbone's hidden states (B, T, D)."""

@@ -86,7 +86,7 @@ class Seq2SeqState(State):
     source: Source | None
 
 
-class Encoder(nn.Module):
+class RecurrentEncoder(nn.Module):
     """Recurrent layers over a source; outputs and final states of every layer have size D."""
 
     def __init__(self, config: Seq2SeqConfig, width: int) -> None:
@@ -182,7 +182,7 @@ class Seq2Seq(ConditionalModel):
         E = config.embedding or D
         self.embed_source = nn.Embedding(config.source_vocabulary, E)
         self.embed = nn.Embedding(config.vocabulary, E)
-        self.encoder = Encoder(config, E)
+        self.encoder = RecurrentEncoder(config, E)
         cell, width = CELLS[config.cell], E + D if config.feeding == "input" else E
         self.decoder = Stack(
             lambda size: Recurrent(cell(size, D)), width, config.layers, config.connect, config.dropout

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ensue.kernels.attention import attend, attend_cached, attend_packed, attention_weights
 from ensue.kernels.matmul import linear
-from ensue.kernels.packing import Rows
+from ensue.kernels.packing import AttentionRows
 from ensue.nn.source import Source
 
 
@@ -26,7 +26,7 @@ class Memory(NamedTuple):
 
     layers: tuple[tuple[Tensor, ...], ...]
     """For each block keys and values (N, H, S, d); of packed rows both side by side (M, 2D)."""
-    source: Source | Rows
+    source: Source | AttentionRows
     """Which sentence each row belongs to; of packed rows, where queries and keys of each are."""
 
 
@@ -49,10 +49,10 @@ class CrossAttention(nn.Module):
         return key, value
 
     def forward(
-        self, x: Tensor, memory: tuple[Tensor, ...], source: Source | Rows, weights: bool = False
+        self, x: Tensor, memory: tuple[Tensor, ...], source: Source | AttentionRows, weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from x (B, T, D), or packed rows (M, D), to the source; weights are (B, H, T, S)."""
-        if isinstance(source, Rows):
+        if isinstance(source, AttentionRows):
             y = attend_packed((linear(self.query, x), *memory), self.heads, source)
             return linear(self.out, y), None
         query, (key, value) = source.fold(linear(self.query, x)), memory  # (N, k·T, D)

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from ensue.kernels.packing import Packing, Rows
+from ensue.kernels.packing import AttentionRows, Packing
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Layout:
         return Layout(lengths, packing.positions, packing)
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> AttentionRows:
         """Queries and keys of packed rows, as kernels take them."""
         assert self.packing is not None
         lengths = self.packing.restore(self.packing.counts) if self.lengths is None else self.lengths
-        return Rows.of(self.packing, self.packing, lengths)
+        return AttentionRows.of(self.packing, self.packing, lengths)
 
     def at(self, positions: Tensor) -> Layout:
         """The same with positions."""

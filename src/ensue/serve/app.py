@@ -17,7 +17,7 @@ from ensue import __version__
 from ensue.core.errors import InputError
 from ensue.serve import schemas
 from ensue.serve.errors import ERROR_RESPONSES, ApiError, error_response
-from ensue.serve.metrics import Metrics, MetricsMiddleware
+from ensue.serve.metrics import MetricsMiddleware, RequestMetrics
 from ensue.serve.model_registry import ModelRegistry, without_dashes
 from ensue.serve.openai_api import add_openai_routes
 from ensue.serve.page import add_page_routes
@@ -38,7 +38,7 @@ def create_app(
 
     ``hosts`` are accepted in the Host header besides localhost; ``any_ip`` also accepts every IP address.
     """
-    metrics = Metrics()
+    metrics = RequestMetrics()
     app = FastAPI(title="ensue", version=__version__, docs_url=None, redoc_url=None, responses=ERROR_RESPONSES)
     _add_error_handlers(app)
     add_openai_routes(app, registry)
@@ -98,7 +98,7 @@ def _field(location: tuple[Any, ...]) -> str:
     return ".".join([*names, *(str(part) for part in location[2:] if isinstance(part, int))])
 
 
-def _add_monitoring_routes(app: FastAPI, registry: ModelRegistry, metrics: Metrics) -> None:
+def _add_monitoring_routes(app: FastAPI, registry: ModelRegistry, metrics: RequestMetrics) -> None:
     """Add ``/health`` and ``/metrics``."""
 
     @app.get("/health")

@@ -12,7 +12,7 @@ MODEL_METRICS = (("rows_running", "gauge"), ("rows_waiting", "gauge"), ("tokens_
 """Names and types of the metrics of each model."""
 
 
-class Metrics:
+class RequestMetrics:
     """Requests by route and status, their total time, and the number of open ones."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Metrics:
 class MetricsMiddleware:
     """Counts requests per route; unknown routes share the label "other"."""
 
-    def __init__(self, app: Any, metrics: Metrics) -> None:
+    def __init__(self, app: Any, metrics: RequestMetrics) -> None:
         self.app, self.metrics = app, metrics
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

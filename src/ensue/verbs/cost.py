@@ -15,7 +15,7 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build as build_settings
 from ensue.look.instruments.path_length import LayerSettings, depth, layer_table
 from ensue.measure.cost import (
-    Training,
+    TrainingCost,
     active_parameters,
     default_length,
     flops_per_token,
@@ -190,7 +190,7 @@ def _rows(train: Any, batch: int, time: int) -> int:
     return int(batch or getattr(train, "batch", 0) or max(1, getattr(train, "batch_tokens", 0) // time))
 
 
-def _training(step: Training, train: Any, precision: str) -> dict[str, Any]:
+def _training(step: TrainingCost, train: Any, precision: str) -> dict[str, Any]:
     memory = {name: getattr(step, name) for name in ("weights", "gradients", "optimiser", "buffers", "activations")}
     return {
         "rows": step.rows,
@@ -211,7 +211,7 @@ def _depth(model: Any, length: int) -> list[dict[str, Any]]:
     return [asdict(depth(model, size)) for size in sorted({max(most // 2, 1), most})]
 
 
-def _ranks(build: Any, step: Training, ranks: int, precision: str, device: Hardware | None) -> dict[str, Any]:
+def _ranks(build: Any, step: TrainingCost, ranks: int, precision: str, device: Hardware | None) -> dict[str, Any]:
     """The memory of each rank."""
     sharded = shard(build, ranks)
     share = 4 * sharded.parameters / step.weights
@@ -228,7 +228,7 @@ def _ranks(build: Any, step: Training, ranks: int, precision: str, device: Hardw
 
 
 def _time(
-    step: Training, after: Any, device: Hardware, precision: str, ranks: int, utilisation: float, tokens: float
+    step: TrainingCost, after: Any, device: Hardware, precision: str, ranks: int, utilisation: float, tokens: float
 ) -> dict[str, Any]:
     """The time of a step, and of training on ``tokens``."""
     measures = device.name == HERE and not utilisation

@@ -12,7 +12,7 @@ from ensue.kernels import add_norm, feed_forward, short_attention
 from ensue.kernels.autograd_guards import plain
 from ensue.kernels.cross_entropy import mean_cross_entropy
 from ensue.kernels.lstmp import lstmp
-from ensue.kernels.packing import Rows
+from ensue.kernels.packing import AttentionRows
 from ensue.kernels.threads import loopable, torch_threads
 
 WIDTH = 16
@@ -31,7 +31,7 @@ def normed(x: Tensor) -> Tensor:
 
 def plain_attention(x: Tensor) -> Tensor:
     """The same as the equation has it."""
-    held, rows = x.flatten(0, 1), Rows.padded(len(x), x.shape[1], x.shape[1])
+    held, rows = x.flatten(0, 1), AttentionRows.padded(len(x), x.shape[1], x.shape[1])
     return short_attention.equation((held, held.sin(), held), 1, rows).view_as(x)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ensue.kernels import blocked_attention
 from ensue.kernels.blocked_attention import attend, fits, mask, reference
 from ensue.kernels.dropout import limit, new_seed
-from ensue.kernels.packing import Rows
+from ensue.kernels.packing import AttentionRows
 from ensue.kernels.short_attention import Parts
 from ensue.kernels.threads import torch_threads
 from ensue.nn.cross_attention import CrossAttention
@@ -33,7 +33,7 @@ def both(held: Parts, heads: int, sizes: Tensor | None, causal: bool, dropout: f
     ours = attend(held, heads, sizes, causal, dropout)
     torch.manual_seed(3)
     off, seed = (limit(dropout), new_seed()) if dropout else (0, 0)
-    wanted = reference(held, heads, Rows.padded(B, T, S, sizes), causal, off, seed)
+    wanted = reference(held, heads, AttentionRows.padded(B, T, S, sizes), causal, off, seed)
     way = wanted.detach().cos()
     return [[y.detach(), *torch.autograd.grad((y * way).sum(), held)] for y in (wanted, ours)]
 
@@ -89,7 +89,7 @@ def test_the_gradient_of_a_gradient_goes_through_the_equation(parts: Made) -> No
     for plainly in (True, False):
         held = parts(70, 66, (1, 2))
         torch.manual_seed(3)
-        off, seed, rows = limit(0.2), new_seed(), Rows.padded(3, 70, 66)
+        off, seed, rows = limit(0.2), new_seed(), AttentionRows.padded(3, 70, 66)
         torch.manual_seed(3)
         y = reference(held, 2, rows, False, off, seed) if plainly else attend(held, 2, None, False, 0.2)
         (by,) = torch.autograd.grad(y.pow(3).sum(), held[0], create_graph=True)

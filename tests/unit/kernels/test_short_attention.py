@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ensue.kernels import short_attention
-from ensue.kernels.packing import Packing, Rows
+from ensue.kernels.packing import AttentionRows, Packing
 from ensue.kernels.short_attention import Parts, attend, equation, fits, packed
 from ensue.kernels.threads import torch_threads
 from ensue.nn.cross_attention import CrossAttention
@@ -28,7 +28,7 @@ Made = Callable[..., Parts]
 def plainly(held: Parts, heads: int, sizes: Tensor | None = None, causal: bool = False) -> Tensor:
     """The equation for padded rows."""
     (B, T), S = held[0].shape[:2], held[-1].shape[1]
-    rows = Rows.padded(B, T, S, sizes)
+    rows = AttentionRows.padded(B, T, S, sizes)
     return equation(tuple(one.flatten(0, 1) for one in held), heads, rows, causal).view(B, T, -1)
 
 
@@ -58,12 +58,12 @@ def test_the_fused_kernel_gives_the_output_and_all_gradients(
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-5)
 
 
-def of_lengths(x: Tensor, y: Tensor, heads: int, causal: bool) -> tuple[Tensor, Parts, Rows]:
+def of_lengths(x: Tensor, y: Tensor, heads: int, causal: bool) -> tuple[Tensor, Parts, AttentionRows]:
     """Padded queries, keys and values of rows of different lengths; the same packed, with where they lie."""
     times, own = torch.tensor([9, 20, 1, 16]), torch.tensor([12, 3, 30, 8])
     queries, keys = Packing.of(times, *x.shape[:2], 8), Packing.of(own, *y.shape[:2], 8)
     whole = plainly((x, y), heads, own, causal)
-    return queries.pack(whole), (queries.pack(x), keys.pack(y)), Rows.of(queries, keys, own)
+    return queries.pack(whole), (queries.pack(x), keys.pack(y)), AttentionRows.of(queries, keys, own)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -84,7 +84,7 @@ def test_packed_rows_see_what_padded_ones_see(parts: Made, heads: int, causal: b
 
 def test_a_row_finds_its_keys_whatever_the_order_of_lengths() -> None:
     queries, keys = Packing.of(torch.tensor([9, 12, 8]), 3, 12), Packing.of(torch.tensor([20, 8, 11]), 3, 20)
-    rows = Rows.of(queries, keys, torch.tensor([20, 0, 11]))
+    rows = AttentionRows.of(queries, keys, torch.tensor([20, 0, 11]))
     assert rows.table.tolist() == [
         [8, 9, 19, 20, 20, 0],
         [17, 12, 0, 8, 0, 16 * 20],  # it sees nothing

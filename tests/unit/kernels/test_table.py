@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ensue.kernels import cross_entropy, matmul
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.kernels.kernel import use
-from ensue.kernels.packing import Packing, Rows
+from ensue.kernels.packing import AttentionRows, Packing
 from ensue.kernels.table import KERNELS
 from ensue.kernels.threads import torch_threads
 from ensue.nn.recurrent import Cell, GRUCell, LSTMCell
@@ -80,7 +80,7 @@ def padded(time: int) -> Callable[[int, torch.dtype], tuple[Any, ...]]:
 def packed(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
     lengths = torch.arange(rows) % 9 + 9
     packing = Packing.of(lengths, rows, 17, 8)
-    return (rand(len(packing.index), 3 * D, dtype=dtype),), HEADS, Rows.of(packing, packing, lengths)
+    return (rand(len(packing.index), 3 * D, dtype=dtype),), HEADS, AttentionRows.of(packing, packing, lengths)
 
 
 def recurrent(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:

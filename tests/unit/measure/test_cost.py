@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from ensue.kernels.packing import Rows
+from ensue.kernels.packing import AttentionRows
 from ensue.measure import cost
 from ensue.measure.cost import active_parameters, flops_per_token, generating, reference_kernels
 from ensue.measure.op_counter import OpCounter, fake_tensors
@@ -204,7 +204,7 @@ def test_the_backward_pass_costs_twice_the_forward_pass():
 
 
 def test_counting_does_not_change_real_tensors():
-    Rows._whole.cache_clear()
+    AttentionRows._whole.cache_clear()
     training(builder("gpt"), 8, 32)  # short rows: a table of them is kept
     model = builder("gpt")()
     tokens = torch.randint(60, (8, 32))

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 import ensue.models.model as model_module
 from ensue.core.errors import InputError
 from ensue.kernels.attention import attend_packed
-from ensue.kernels.packing import Packing, Rows
+from ensue.kernels.packing import AttentionRows, Packing
 from ensue.models.conditional import ConditionalModel
 from ensue.models.transformer import Transformer, TransformerConfig
 from ensue.nn.feed_forward import FeedForward
@@ -281,4 +281,4 @@ def test_packed_rows_take_the_short_kernel_however_long_the_last_is_made() -> No
     )
     packing = Packing.of(lengths, 96, 24, 8, spared=True)
     parts = (torch.randn(len(packing.index), 3 * 64, requires_grad=True),)
-    assert attend_packed.choice(parts, 4, Rows.of(packing, packing, lengths), causal=True) == "short"
+    assert attend_packed.choice(parts, 4, AttentionRows.of(packing, packing, lengths), causal=True) == "short"

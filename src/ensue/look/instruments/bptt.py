@@ -53,7 +53,7 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Step:
+class UnrolledStep:
     """The forward values of one step."""
 
     t: int
@@ -121,7 +121,7 @@ def with_values(network: Network, values: Mapping[str, Sequence[float]]) -> Netw
     return replace(network, **changed)
 
 
-def forward(network: Network) -> list[Step]:
+def forward(network: Network) -> list[UnrolledStep]:
     """s, h, z, ŷ and J of every step."""
     steps, h = [], network.h0
     for t, (x, target) in enumerate(zip(network.x, network.y.tolist()), start=1):
@@ -129,11 +129,11 @@ def forward(network: Network) -> list[Step]:
         h = torch.tanh(s)
         z = network.v @ h
         y_hat = torch.softmax(z, dim=0)
-        steps.append(Step(t, x, s, h, z, y_hat, target, -torch.log(y_hat[target])))
+        steps.append(UnrolledStep(t, x, s, h, z, y_hat, target, -torch.log(y_hat[target])))
     return steps
 
 
-def terms(network: Network, steps: Sequence[Step], t: int, weight: str = "w", cut: int = 0) -> list[Term]:
+def terms(network: Network, steps: Sequence[UnrolledStep], t: int, weight: str = "w", cut: int = 0) -> list[Term]:
     """The terms of ∂J(t)/∂(weight), the nearest first; none across ``cut``, the step after which the graph is cut."""
     last = steps[t - 1]
     one_hot = torch.nn.functional.one_hot(torch.tensor(last.target), len(last.y_hat))
@@ -202,7 +202,7 @@ def bptt_numbers(network: Network, *, costs: Sequence[int] = (), cut: int = 0) -
 
 
 def _gradients(
-    network: Network, steps: Sequence[Step], weight: str, counted: Sequence[int], cut: int
+    network: Network, steps: Sequence[UnrolledStep], weight: str, counted: Sequence[int], cut: int
 ) -> tuple[dict[str, Any], float]:
     """The terms of all ∂J(t)/∂(weight) and their sums for JSON, and the largest difference of a term to autograd."""
     rows, total, largest = [], torch.zeros_like(getattr(network, weight)), 0.0
@@ -226,7 +226,7 @@ def _term_numbers(term: Term, reference: Tensor) -> dict[str, Any]:
     return {"k": term.k, "factors": factors, "value": term.value.tolist(), "autograd": reference.tolist()}
 
 
-def _step_numbers(step: Step) -> dict[str, Any]:
+def _step_numbers(step: UnrolledStep) -> dict[str, Any]:
     """A step for JSON."""
     parts = {name: getattr(step, name).tolist() for name in ("x", "s", "h", "z", "y_hat")}
     return {"t": step.t, **parts, "target": step.target, "loss": float(step.loss)}

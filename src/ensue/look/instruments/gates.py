@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.kernels.recurrent import CellState
-from ensue.look.instruments.gradient_flow import RecurrentState, find_probe
+from ensue.look.instruments.gradient_flow import RecurrentStateProbe, find_probe
 from ensue.nn.recurrent import watched
 
 LEGEND = {
@@ -50,7 +50,7 @@ class Gates:
 def gates_over(model: Any, read: Tensor, layer: int = 0) -> Gates:
     """The gates and states of a recurrent layer (from 1; default: the last) at each of the tokens ``read`` (T,)."""
     probe = find_probe(model, layer)
-    if not isinstance(probe, RecurrentState):
+    if not isinstance(probe, RecurrentStateProbe):
         raise InputError("a model without recurrent layers has no gates", hint="name an rnn, gru or lstm")
     cell, gates, states = probe.layer.cell, [], []
 

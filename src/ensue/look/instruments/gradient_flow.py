@@ -127,7 +127,7 @@ class HookProbe(GradientProbe):
             yield states
 
 
-class RecurrentState(GradientProbe):
+class RecurrentStateProbe(GradientProbe):
     """The state of a recurrent layer."""
 
     def __init__(self, layers: list[Recurrent], layer: int) -> None:
@@ -196,7 +196,7 @@ def find_probe(model: Any, layer: int = 0) -> GradientProbe:
     if not 0 <= layer <= max(1, len(layers)):
         raise InputError(f"there is no layer {layer}", hint=f"there are {len(layers)}" if layers else "leave it out")
     if recurrent:
-        return RecurrentState(recurrent, layer or len(recurrent))
+        return RecurrentStateProbe(recurrent, layer or len(recurrent))
     if blocks:
         layer = layer or 1
         source = "token and position embedding" if layer == 1 else f"the output of block {layer - 1}"

@@ -50,7 +50,7 @@ COPIES = {
 """Operations that move numbers and compute none."""
 
 
-class Span(NamedTuple):
+class Reach(NamedTuple):
     """A range of elements of a storage, and the length of the chain that computed them."""
 
     begin: int
@@ -67,24 +67,24 @@ class ChainTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, join: Callable[..., float], untracked: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.join, self.untracked = join, untracked
-        self._spans: dict[int, list[Span]] = {}
+        self._spans: dict[int, list[Reach]] = {}
         self._storages: list[Any] = []  # kept alive, so that no address is used again
 
     def track(self, tensor: Tensor) -> None:
         """Start chains at a tensor."""
-        self._add(tensor, [Span(*_extent(tensor), 0)])
+        self._add(tensor, [Reach(*_extent(tensor), 0)])
 
     def length(self, tensor: Tensor) -> float:
         """The length of the chain behind a tensor."""
         return self.join((span.length for span in self._overlapping(tensor)), default=self.untracked)
 
-    def _overlapping(self, tensor: Tensor) -> list[Span]:
+    def _overlapping(self, tensor: Tensor) -> list[Reach]:
         """The spans of a tensor's storage, cut to the tensor."""
         begin, end = _extent(tensor)
         spans = self._spans.get(tensor.untyped_storage()._cdata, [])
-        return [Span(max(a, begin), min(b, end), length) for a, b, length in spans if a < end and begin < b]
+        return [Reach(max(a, begin), min(b, end), length) for a, b, length in spans if a < end and begin < b]
 
-    def _add(self, tensor: Tensor, spans: list[Span]) -> None:
+    def _add(self, tensor: Tensor, spans: list[Reach]) -> None:
         storage = tensor.untyped_storage()
         if storage._cdata not in self._spans:
             self._storages.append(storage)
@@ -100,21 +100,21 @@ class ChainTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for output in () if func.is_view else _pytree.tree_leaves(result):  # a view shares its storage
             if isinstance(output, Tensor) and length != self.untracked:
                 in_order = copied is not None and output.is_contiguous() and _leading(output, args) == 1
-                self._add(output, copied if in_order else [Span(*_extent(output), length)])  # type: ignore[arg-type]
+                self._add(output, copied if in_order else [Reach(*_extent(output), length)])  # type: ignore[arg-type]
         return result
 
-    def _concatenated(self, inputs: list[Tensor]) -> list[Span] | None:
+    def _concatenated(self, inputs: list[Tensor]) -> list[Reach] | None:
         """The spans of tensors stored one after the other; None if a tensor is not contiguous."""
         if not all(tensor.is_contiguous() for tensor in inputs):
             return None
-        spans: list[Span] = []
+        spans: list[Reach] = []
         offset = 0
         for tensor in inputs:
             shift = offset - int(tensor.storage_offset())
             for begin, end, length in self._overlapping(tensor):
                 extends = spans and spans[-1].end == begin + shift and spans[-1].length == length
                 first = spans.pop().begin if extends else begin + shift
-                spans.append(Span(first, end + shift, length))
+                spans.append(Reach(first, end + shift, length))
             offset += tensor.numel()
         return spans
 
