@@ -107,8 +107,8 @@ def _parse_label(label: str, required: bool, where: str) -> int | None:
 
 
 def _first_label(labels: Sequence[int | None], sizes: Sequence[int]) -> int:
-    """Return whether labels count from 0 or 1: from 1 if none is 0 and one equals the number of choices, or if so many
-    labels without a 0 are unlikely."""
+    """Return whether labels count from 0 or 1: from 1 if none is 0 and one equals the number of choices, or if there
+    are too many labels without a 0 for chance."""
     known = [(label, size) for label, size in zip(labels, sizes) if label is not None]
     likely = any(label == size for label, size in known) or sum(1 / size for _, size in known) > MIN_EXPECTED_ZEROS
     return int(0 not in (label for label, _ in known) and likely)

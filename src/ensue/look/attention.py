@@ -97,7 +97,7 @@ def _grid(weights: AttentionWeights, name: str, numbers: dict[str, Any], layer: 
     if not fit:
         raise _too_many_tokens(weights, "one head with --head")
     if fit < len(shown):
-        shown, note = shown[-fit:], f"The last {fit} of {count} layers: more do not fit for so many tokens."
+        shown, note = shown[-fit:], f"The last {fit} of {count} layers: more do not fit with this many tokens."
     chosen = {number: weights.layers[number - 1] for number in shown}
     title = f"{name}: attention of each head" + (f", layer {layer}" if layer else "")
     layers = {str(number): values.round(6).tolist() for number, values in chosen.items()}

@@ -27,11 +27,11 @@ from ensue.models.ngram_sorting import Extension, Groups, counts_from, extend_gr
 from ensue.models.ngram_trie import appended, narrow, run_in_threads, with_capacity
 
 SHARD_TOKENS = 1 << 20
-"""About so many tokens' positions are collected at once by a thread."""
+"""Approximate number of tokens whose positions a thread collects at once."""
 MAX_SHARDS = 64
 """Every shard reads the whole stream once."""
 PIECE = 1 << 18
-"""About so many positions are extended at once by a thread; the temporary memory is proportional."""
+"""Approximate number of positions that a thread extends at once; temporary memory is proportional to it."""
 MAX_TOKENS = 1 << 31
 """Positions have 32 bits."""
 

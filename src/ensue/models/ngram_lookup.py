@@ -53,7 +53,7 @@ class Trie(NamedTuple):
         return len(self.starts) - 1
 
     def level(self, words: int) -> slice:
-        """The nodes of the n-grams of so many words."""
+        """The nodes of the n-grams with ``words`` words."""
         return slice(int(self.starts[words - 1]), int(self.starts[words]))
 
     def child_counts(self, level: int) -> Ints:

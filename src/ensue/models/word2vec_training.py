@@ -2,7 +2,7 @@
 
 Threads write to the same matrices without locks (Hogwild: Recht et al., 2011). If two change a row at once, one change
 may be lost, so results with several threads are not reproducible. With one thread a chunk's update is a function of
-the matrices and its number: a run can be repeated and resumed to the bit.
+the matrices and its number: a run can be repeated and resumed exactly.
 """
 
 from __future__ import annotations

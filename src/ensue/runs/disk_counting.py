@@ -1,4 +1,4 @@
-"""Count n-grams within a memory limit, by external sorting on disk; the model is the same to the bit as in memory.
+"""Count n-grams within a memory limit, by external sorting on disk; the model is identical to one counted in memory.
 
 Each part of the text is counted in memory and written, order by order, as sorted runs (see
 ``ensue.data.external_sort``). Then the runs of all parts are merged, order by order: the key of an n-gram is the index

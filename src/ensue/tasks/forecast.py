@@ -48,7 +48,7 @@ EVAL_WINDOWS = 2000
 EPOCHS, UPDATES = 20.0, 1000
 """How long to train where no setting says: this many epochs, and at least this many updates."""
 LEAST_ERRORS = 50
-"""A band is fitted to at least so many errors, of training windows if there are too few others."""
+"""The fewest errors that a band is fitted to; training windows are used if there are too few others."""
 LONGEST_WINDOW = 336
 """The longest window where no setting says."""
 

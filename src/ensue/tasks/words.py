@@ -107,7 +107,7 @@ def training_notes(settings: Settings, model: Word2Vec, resumed: bool) -> list[s
     """Return what users should know before training starts."""
     notes, threads, size = [], settings.train.threads, model.config.vocabulary
     if threads > 1 and resumed:
-        notes.append(f"{threads} threads resume, but not to the bit as without an interruption")
+        notes.append(f"{threads} threads resume, but the result differs slightly from an uninterrupted run")
     elif threads > 1:
         notes.append(f"{threads} threads are fast, but never give the same twice; --set train.threads=1 does")
     if model.config.objective == "softmax" and size > LARGE:

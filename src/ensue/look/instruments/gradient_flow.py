@@ -101,7 +101,7 @@ class GradientProbe:
 
     def recorded(self) -> AbstractContextManager[list[Tensor]]:
         """A context in which the model runs; the list then holds the recorded values."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} does not record")
 
     def norms(self, states: list[Tensor], grads: tuple[Tensor | None, ...]) -> Tensor:
         """The norm of the gradient at each position, (B, T)."""

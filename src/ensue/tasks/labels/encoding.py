@@ -20,7 +20,7 @@ from ensue.tasks.settings import Settings
 from ensue.tasks.spec import saved_tokenizer
 
 LONGEST_ROW = 256
-"""Tokens of a row where no setting says, if the model can read so many."""
+"""The most tokens of a row where no setting says; the model's context may be shorter."""
 VOCABULARY = 8192
 """The most tokens of a tokenizer that is fitted to the examples, where no setting says."""
 

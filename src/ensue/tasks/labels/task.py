@@ -77,7 +77,7 @@ class LabelSettings(DataSettings):
     bad_lines: str = "error"
     """What to do with a line that has too few columns, or in scoring an unknown label: error, or skip (with a note)."""
     limit: int = 0
-    """Learn from at most so many examples, a stratified sample by label; 0 means all."""
+    """The most examples to learn from, a stratified sample by label; 0 means all."""
     labels: tuple[str, ...] = ()
     """The labels in their order; empty means those of the examples, sorted alphabetically or as numbers."""
     length: int = 0

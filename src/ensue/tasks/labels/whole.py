@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -58,9 +59,9 @@ class Whole(LabelKind):
         """Return its text, or both."""
         return list(example.texts)
 
+    @abstractmethod
     def targets(self, examples: Sequence[LabelledText], labels: Labels) -> np.ndarray:
         """Return the targets of examples."""
-        raise NotImplementedError
 
     def encode(
         self, examples: Sequence[LabelledText], encoding: ExampleEncoding, with_targets: bool = True
