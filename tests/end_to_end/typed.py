@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -51,11 +52,28 @@ def ensue(*words):
 
 
 def started(*words, **how):
-    """Start a command in a process of its own, on one thread."""
+    """Start a command in a process of its own, on one thread.
+
+    Tests may run in a background shell, which ignores SIGINT and passes that on to its children.
+    """
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **how.pop("env", {})}
     command = [sys.executable, "-m", "ensue", *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, env=environment, text=True, **pipes, **how)
+    with sigint_enabled():
+        return subprocess.Popen(command, env=environment, text=True, **pipes, **how)
+
+
+@contextlib.contextmanager
+def sigint_enabled():
+    """Have processes that are started inside obey SIGINT."""
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        if handler is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, handler)
 
 
 def finished(process, text=None):

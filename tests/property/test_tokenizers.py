@@ -55,10 +55,10 @@ ascii_texts = st.text(st.characters(max_codepoint=127)) | st.text(st.sampled_fro
 @given(text=ascii_texts | texts)
 @example(text="it's I'll a'b !'s  'ss \x1c\x1d \x85  # ##a ' #'s\n\n x\n \n")
 @example(text="plain words here\n" * 400 + "é\n" + "and here\n" * 1000 + "\u2028" * 5)
-def test_remembered_words_are_encoded_as_the_library_does(kind: str, text: str) -> None:
+def test_cached_words_are_encoded_as_the_library_does(kind: str, text: str) -> None:
     made = tokenizer(kind)
     assert isinstance(made, SubwordTokenizer)
-    assert made._memory._words is not None
+    assert made._cache._words is not None
     assert made.encode(text).tolist() == made._inner.encode(text, add_special_tokens=False).ids
 
 
