@@ -95,6 +95,17 @@ def test_files_without_a_tokenizer_are_errors(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
+def test_a_library_tokenizer_with_missing_ids_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    state = fit_tokenizer("bpe", [corpus(tmp_path)], vocabulary=300).state()
+    end = state["added_tokens"][0]
+    state["model"]["vocab"][end["content"]] = end["id"] = 5000
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(state))
+    with pytest.raises(InputError, match="not a tokenizer that can be read") as caught:
+        load_tokenizer(file)
+    assert str(caught.value).startswith(str(file))
+
+
 def made_up_gpt2(folder: Path, packed: bool, names: tuple[str, str]) -> dict[str, int]:
     merges = ["t h", "th e", "Ġ the", "Ġ a", "o n", "Ã ©", "' s", "Ġ Ġ"]
     tokens = [*sorted(BYTE_ALPHABET), *(merge.replace(" ", "") for merge in merges), "<|endoftext|>"]

@@ -43,7 +43,8 @@ class LibraryTokenizer:
     def restore(cls, state: Mapping[str, Any]) -> Self:
         """Return the tokenizer with this ``state``, which another program may have written."""
         try:
-            inner = Tokenizer.from_str(json.dumps(state))
-        except Exception as error:  # the library raises no narrower type
+            return cls(Tokenizer.from_str(json.dumps(state)))
+        except InputError:
+            raise
+        except Exception as error:  # the library raises no narrower type, and the file may have any ids
             raise InputError(f"not a tokenizer that can be read ({error})") from error
-        return cls(inner)
