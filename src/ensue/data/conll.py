@@ -137,7 +137,7 @@ def _is_word_line(line: str) -> bool:
 
 
 def _read_sentences(file: str | Path, columns: _Columns, broken: list[InputError] | None) -> Iterator[_Sentence]:
-    """Yield the sentences of a file; an unreadable line is an error, or is added to ``broken`` without its sentence."""
+    """Yield the sentences of a file; the error of an unreadable line is raised, or added to ``broken``."""
     sentence, whole = _Sentence([], [], []), True
     for number, (where, line) in enumerate(chain(located_lines(file), [("", "")]), start=1):
         if not _is_word_line(line):

@@ -21,8 +21,10 @@ MAX_GROWTH = 4
 
 _TAIL_BYTES = 1 << 16
 """The end of a block that is searched for a boundary first."""
-_NOT_ASCII = rb"\xc2[\x85\xa0] \xe1\x9a\x80 \xe1\xa0\x8e \xe2\x80[\x80-\x8f\xa8-\xaf]"
-_WHITESPACE = (_NOT_ASCII + rb" \xe2\x81[\x9f-\xaf] \xe3\x80\x80 \xef\xbb\xbf").split()
+_WHITESPACE = (
+    rb"\xc2[\x85\xa0] \xe1\x9a\x80 \xe1\xa0\x8e \xe2\x80[\x80-\x8f\xa8-\xaf] "
+    rb"\xe2\x81[\x9f-\xaf] \xe3\x80\x80 \xef\xbb\xbf"
+).split()
 """White space and invisible characters beyond ASCII."""
 _VISIBLE_BEFORE = rb"(?<![\x00-\x20\x7f])" + b"".join(b"(?<!" + white + b")" for white in _WHITESPACE)
 _VISIBLE_AFTER = rb"(?=(?s:.{3}))(?![\x00-\x20\x7f])" + b"".join(b"(?!" + white + b")" for white in _WHITESPACE)

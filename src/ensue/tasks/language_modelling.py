@@ -266,9 +266,8 @@ class LanguageTask(Task):
 
         def generate() -> str:
             with isolated_rng(seed):
-                tokens = sample(model, prompt_tokens(tokenizer, "").to(device), Sampling(tokens=60, seed=seed))[
-                    0
-                ].tokens
+                (text,) = sample(model, prompt_tokens(tokenizer, "").to(device), Sampling(tokens=60, seed=seed))
+            tokens = text.tokens
             return tokenizer.decode(tokens if settings.data.direction == "forward" else tokens[::-1])
 
         return generate
