@@ -40,7 +40,7 @@ def test_a_tagger_from_it(folder):
     assert drawn.code == 0 and (folder / "layers.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
-def test_senses_are_drawn_and_said(folder):
+def test_senses_are_drawn_and_described(folder):
     answer = ensue("look", "senses", folder / "elmo", "bank", "--out", folder / "bank.html")
     assert answer.code == 0 and "by chance" in answer.out and (folder / "bank.html").stat().st_size > 10_000
     numbers = ensue("look", "senses", folder / "elmo", "play", "--json").json

@@ -51,7 +51,7 @@ def forecasters(tmp_path_factory, files):
     return folder
 
 
-def test_what_was_understood_is_said(files):
+def test_the_reading_of_a_table_is_reported(files):
     words = ("fit", "forecast", files / "my.csv", "--model", "last", "--target", "OT", "--horizon", "7")
     answer = ensue(*words, "--set", "data.covariates=all", "--out", "beside")
     assert "dates in 'day' (daily); to forecast: OT; covariates: load" in answer.err
@@ -72,7 +72,7 @@ def test_a_run_says_all_about_itself(forecasters):
 
 
 @pytest.mark.parametrize(("name", "horizon"), [("lstm", 7), ("step", 1), ("gpt", 3), ("linear", 7), ("seasonal", 7)])
-def test_predict_goes_on_from_the_end(forecasters, files, name, horizon):
+def test_predict_continues_from_the_end(forecasters, files, name, horizon):
     found = ensue("predict", forecasters / name, files / "my.csv", "--json").json
     lines = found["predictions"]
     assert [line["step"] for line in lines] == list(range(1, horizon + 1))
@@ -264,7 +264,7 @@ def test_a_race_on_a_series_that_never_changes_says_why_there_is_no_figure():
     assert "every system failed" in answer.err.splitlines()[-1]
 
 
-def test_what_a_forecaster_cannot_do_is_said(forecasters, files, tmp_path):
+def test_what_a_forecaster_cannot_do_is_refused(forecasters, files, tmp_path):
     (tmp_path / "short.csv").write_text(table(8), encoding="utf-8")
     answer = ensue("predict", forecasters / "lstm", "short.csv")
     assert answer.code == 2 and "8 steps, fewer than the window of 12" in answer.err

@@ -255,7 +255,7 @@ def test_a_vocabulary_may_be_smaller_than_the_weights_it_comes_with(encoders, fi
 # Beginning with another run.
 
 
-def test_a_run_goes_on_with_the_head_of_another_where_labels_are_the_same(encoders, files):
+def test_a_run_starts_with_the_head_of_another_if_labels_are_the_same(encoders, files):
     notes = []
 
     def report(kind, values):
@@ -324,7 +324,7 @@ def test_gpt_that_read_before_is_a_body_too(files):
     ],
     ids=str,
 )
-def test_a_broken_run_goes_on_to_the_same_bits(files, what, extra, monkeypatch):
+def test_an_interrupted_run_resumes_bit_for_bit(files, what, extra, monkeypatch):
     from ensue.train import loop
 
     data = files["documents" if what == "bert" else what]

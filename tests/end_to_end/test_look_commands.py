@@ -105,7 +105,7 @@ def test_a_gap_looks_as_the_mask_it_is(lookers):
         (("seq2seq", "--text", TEXT, "--part", "source"), "seq2seq's encoder has no attention"),
     ],
 )
-def test_what_cannot_be_looked_at_is_said_in_one_line(words, said, lookers, runs):
+def test_what_cannot_be_drawn_is_refused_in_one_line(words, said, lookers, runs):
     run = lookers / words[0] if (lookers / words[0]).exists() else runs / words[0]
     answer = ensue("look", "attention", run, *words[1:])
     assert answer.code == 2 and said in answer.err and answer.err.count("\n") == 1

@@ -79,12 +79,12 @@ def test_ranks_that_share_the_weights_have_the_same_losses(runs, name):
 
 @pytest.mark.parametrize("name", RESUMED)
 @pytest.mark.parametrize("way", ["to two", "to sharded", "two to one", "sharded to one"])
-def test_a_run_goes_on_with_another_number_of_ranks(runs, name, way):
+def test_a_run_resumes_with_another_number_of_ranks(runs, name, way):
     same(runs / "one" / name, runs / way / name)
 
 
 @pytest.mark.parametrize(("way", "file"), [("to two", "model.safetensors"), ("to sharded", "model.shards")])
-def test_a_run_goes_on_sharded_only_where_that_is_asked(runs, way, file):
+def test_a_run_resumes_sharded_only_if_asked(runs, way, file):
     assert (runs / way / "lstm" / "checkpoints" / "step-00000010" / file).exists()
 
 
@@ -115,7 +115,7 @@ def test_a_loss_that_is_not_finite_on_one_rank_rolls_all_back(runs):
     assert "the loss is not finite at step 6: rolled back to step 4" in first["notes"][0]
 
 
-def test_what_ranks_cannot_do_is_said_once(runs):
+def test_what_ranks_cannot_do_is_refused_once(runs):
     first, second = (json.loads((runs / f"said-{rank}.json").read_text()) for rank in (0, 1))
     assert "ngram is not trained by gradient" in first["ngram"] and second["ngram"].startswith("OtherRankFailed")
     assert "word2vec has a training loop" in first["word2vec"] and second["word2vec"].startswith("OtherRankFailed")
@@ -126,7 +126,7 @@ def test_what_ranks_cannot_do_is_said_once(runs):
     assert not any((runs / name).exists() for name in ("ngram", "word2vec", "unfreeze", "missing", "other"))
 
 
-def test_a_signal_to_torchrun_saves_once_and_the_run_goes_on(runs, tmp_path):
+def test_a_signal_to_torchrun_saves_once_and_the_run_resumes(runs, tmp_path):
     out = tmp_path / "run"
     words = ("fit", "lstm", runs / "text.txt", "--set", "hidden=8", "--set", "train.steps=1000000", "--out", out)
     process = start_ranks("-m", "ensue", *words, "--set", "train.log_every=1")
@@ -151,13 +151,13 @@ def rank(request, monkeypatch):
     return request.param
 
 
-def test_bad_words_are_said_in_one_line_by_one_rank(rank):
+def test_bad_arguments_are_refused_in_one_line_by_one_rank(rank):
     answer = ensue("race", "text.txt")
     assert answer.code == 2 and not answer.out
     assert answer.err == ("" if rank else "ensue: `ensue race` runs in one process; run it without torchrun\n")
 
 
-def test_a_rank_that_is_ended_says_so_once(rank, monkeypatch):
+def test_a_rank_that_is_ended_reports_it_once(rank, monkeypatch):
     monkeypatch.setattr("ensue.cli.main.app", lambda **_: 130)  # what typer answers to Ctrl-C or SIGTERM
     answer = ensue("fit", "lstm", "text.txt")
     assert answer.code == 130

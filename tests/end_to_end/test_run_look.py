@@ -37,7 +37,7 @@ def test_runs_stand_beside_each_other_and_need_no_folder(gpt, runs):
     assert load(gpt) is gpt
 
 
-def test_a_view_is_written_where_that_is_said(gpt, tmp_path):
+def test_a_view_is_written_to_the_given_path(gpt, tmp_path):
     gpt.look.surprise("the cat sat", out=tmp_path / "s.svg")
     assert "<svg" in (tmp_path / "s.svg").read_text(encoding="utf-8")
 

@@ -185,7 +185,7 @@ def test_rows_are_no_longer_than_a_transformer_reads(translating, files):
 
 
 @pytest.mark.parametrize("kind", ["ulmfit", "cove"])
-def test_a_broken_run_goes_on_to_the_same_bits(ulmfit, translating, files, kind, monkeypatch):
+def test_an_interrupted_run_resumes_bit_for_bit(ulmfit, translating, files, kind, monkeypatch):
     from ensue.train import loop
 
     begun = ulmfit / "lm2" if kind == "ulmfit" else translating / "seq2seq"

@@ -450,7 +450,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("words", "says"), WRONG, ids=[" ".join(words)[:60] for words, _ in WRONG])
-def test_what_cannot_be_done_is_said_in_one_line(words, says, models, corpus):
+def test_unsupported_requests_are_refused_in_one_line(words, says, models, corpus):
     Path("short.num").write_text("1\n2\n")
     Path("latin.txt").write_bytes(b"one\ncaf\xe9\n")
     names = {"TRAIN.en": corpus / "train.en", "TRAIN.num": corpus / "train.num", "LSTM": models / "lstm"}
@@ -472,7 +472,7 @@ def test_standard_input_that_is_no_text(models):
     refused(b"one\ntwo\0\n", "translate", models / "seq2seq", run=typed_in, says="standard input:2: binary data")
 
 
-def test_a_damaged_run_is_said_in_one_line(models):
+def test_a_damaged_run_is_refused_in_one_line(models):
     shutil.copytree(models / "seq2seq", "broken")
     Path("broken/model.safetensors").write_bytes(b"nothing")
     refused("translate", "broken", "--text", "one", says="is damaged or missing")

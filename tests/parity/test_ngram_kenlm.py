@@ -70,7 +70,7 @@ def test_tokens_of_white_space_survive_kenlm(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [-1, 0])
-def test_kenlm_loads_models_with_empty_orders_or_no_end_mark(tmp_path: Path, end: int) -> None:
+def test_kenlm_loads_models_with_empty_orders_or_no_end_token(tmp_path: Path, end: int) -> None:
     counter = NGram(NGramConfig(vocabulary=4, order=3, end=end)).counter()
     count(counter, np.array([0, 1, 0]))
     write_arpa(counter.finish(), ["x", "a", "b", "<unk>"], tmp_path / "m.arpa")

@@ -82,7 +82,7 @@ def test_grid_has_a_map_for_each_head_with_words_that_may_repeat():
     assert "3 maps" in spec["description"] and spec["description"].count("attends most to") == 3
 
 
-def test_at_most_fifty_thousand_marks():
+def test_views_draw_at_most_fifty_thousand_marks():
     words = ["w"] * 100
     heads_chart(words, words, {1: np.full((5, 100, 100), 0.01)}, title="Heads")
     with pytest.raises(InputError, match=r"60,000 cells .* choose one head"):

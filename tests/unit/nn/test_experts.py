@@ -76,7 +76,7 @@ def test_no_tokens_are_no_trouble():
         assert model(torch.zeros(2, 0, 8, dtype=torch.float64)).shape == (2, 0, 8)
 
 
-def test_an_expert_that_nobody_chose_has_gradients_of_zero():
+def test_an_expert_without_tokens_has_gradients_of_zero():
     model = mixture(experts=4, active=1)
     model(torch.randn(1, 8, dtype=torch.float64)).sum().backward()
     assert all(p.grad is not None for p in model.parameters())

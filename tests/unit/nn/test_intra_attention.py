@@ -157,7 +157,7 @@ def test_padding_beyond_the_span_stays_finite():
 
 
 @pytest.mark.parametrize("both", [False, True], ids=["one", "both"])
-def test_neither_padding_nor_neighbours_change_what_is_said_of_a_row(both):
+def test_neither_padding_nor_other_rows_change_the_output_of_a_row(both):
     model = tagger(LSTMLanguageModel, both=both, attend=4, layers=2, span=3)
     for seed in range(3):
         assert all(found.kept for found in labelled_laws(model, seed))

@@ -20,7 +20,7 @@ def test_all_others_do(name):
     assert not torch.allclose(first, second)
 
 
-def test_location_knows_so_many_places():
+def test_location_has_a_fixed_number_of_positions():
     score, s = Location(4, 4, 5), torch.randn(1, 2, 4)
     assert score(s, torch.randn(1, 5, 4)).shape == (1, 2, 5)
     with pytest.raises(InputError, match="location attention has 5 positions; this source has 6"):

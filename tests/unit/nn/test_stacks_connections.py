@@ -77,7 +77,7 @@ def test_dropout_falls_between_layers_only():
 
 
 @pytest.mark.parametrize("connect", CONNECTIONS)
-def test_a_stack_goes_on_where_it_stopped(connect):
+def test_a_stack_run_in_chunks_equals_one_run(connect):
     made, x = stack(connect), torch.randn(B, T, D)
     whole, after, _ = made(x)
     first, state, _ = made(x[:, :2])
