@@ -118,7 +118,7 @@ class Forecaster(nn.Module):
         """Read x (B, T, C) and forecast from every step, or each row's ``last`` one: (B, T or 1, H, Y, Q)."""
         raise TypeError(f"{type(self).__name__} does not implement forward")
 
-    def forecast(self, raw: Tensor) -> Tensor:
+    def to_forecasts(self, raw: Tensor) -> Tensor:
         """Reshape an output layer's (B, T, H·Y·Q) to forecasts (B, T, H, Y, Q) with quantiles in order."""
         c = self.config
         raw = raw.view(*raw.shape[:2], c.steps_ahead, c.output_columns, max(1, len(c.quantiles)))
@@ -256,4 +256,4 @@ class LinearForecaster(Forecaster):
             end = torch.full((len(x),), x.shape[1], device=x.device) if lengths is None else lengths
             index = end[:, None] - 1 + torch.arange(self.dense.reach + 1, device=x.device)
             joined = joined.gather(1, index.clamp(min=0)[..., None].expand(-1, -1, x.shape[-1]))
-        return self.forecast(self.dense.convolve(joined)), after
+        return self.to_forecasts(self.dense.convolve(joined)), after

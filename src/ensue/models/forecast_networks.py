@@ -102,7 +102,7 @@ class RecurrentForecaster(RecurrentNetwork, Forecaster):
         self, x: Tensor, state: State | None = None, lengths: Tensor | None = None, last: bool = False
     ) -> tuple[Tensor, State]:
         hidden, after, _ = self.stack(x, state, lengths)
-        return self.forecast(self.out(last_position(hidden, lengths) if last else hidden)), after
+        return self.to_forecasts(self.out(last_position(hidden, lengths) if last else hidden)), after
 
 
 class RNNForecaster(PlainRecurrentNetwork, RecurrentForecaster):
@@ -190,4 +190,4 @@ class GPTForecaster(Forecaster):
         h = self.dropout(self.positions(self.read(x), clock.positions(T), size))
         h, after, _, _ = self.blocks(h, before, Layout(lengths))
         h = self.norm(last_position(h, lengths) if last else h)
-        return self.forecast(self.out(h)), after
+        return self.to_forecasts(self.out(h)), after

@@ -131,7 +131,7 @@ def score_files(
 
 
 class ContextTask(Task):
-    """A word from both its sides."""
+    """Predict a word from the words on both its sides."""
 
     name = "contexts"
     data = "sentences"

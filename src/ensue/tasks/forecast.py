@@ -237,7 +237,7 @@ def race_facts(corpus: SeriesCorpus, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 class ForecastTask(Task):
-    """The next values of a series."""
+    """Forecast the next values of a series."""
 
     name = "forecast"
     data = "series"

@@ -176,7 +176,7 @@ def not_comparable(system: str) -> str:
 
 
 class LanguageTask(Task):
-    """The next token of a text."""
+    """Predict the next token of a text."""
 
     name = "language"
     data = "text"

@@ -197,7 +197,7 @@ def next_sentence_probabilities(model: BERT, tokenizer: Tokenizer, pairs: Sequen
 
 
 class MaskedTask(Task):
-    """Masked tokens, and which sentence follows."""
+    """Predict masked tokens, and which sentence follows."""
 
     name = "masked"
     data = "documents"

@@ -199,7 +199,7 @@ def score_pairs(
 
 
 class TranslationTask(Task):
-    """A sentence in another language."""
+    """Translate sentences."""
 
     name = "translation"
     data = "sentence pairs"

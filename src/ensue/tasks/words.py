@@ -116,7 +116,7 @@ def training_notes(settings: Settings, model: Word2Vec, resumed: bool) -> list[s
 
 
 class WordTask(Task):
-    """A vector for each word."""
+    """Train a vector for each word."""
 
     name = "words"
     data = "the words of a text"

@@ -47,7 +47,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Span(LabelKind):
-    """A span of a passage."""
+    """Answer a question by a span of a passage."""
 
     name: str = "answer"
     head: str = "span"

@@ -21,7 +21,7 @@ from ensue.tasks.spec import Measure
 
 @dataclass(frozen=True)
 class Choose(LabelKind):
-    """One of several."""
+    """Choose one of several continuations."""
 
     name: str = "choose"
     head: str = "choice"

@@ -21,7 +21,7 @@ from ensue.tasks.spec import Measure
 
 @dataclass(frozen=True)
 class Tag(LabelKind):
-    """A tag for each word."""
+    """Tag each word."""
 
     name: str = "tag"
     head: str = "token"
