@@ -37,6 +37,23 @@ def refused(*words, says=()):
     return lines[0]
 
 
+@pytest.mark.parametrize(("redirect", "words", "code"), [(">&-", "systems", 0), ("<&-", "words context - the", 2)])
+def test_a_closed_standard_input_is_empty_and_a_closed_standard_output_is_ignored(redirect, words, code):
+    command = f"{sys.executable} -m ensue {words} {redirect}"
+    process = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120, check=False)
+    assert process.returncode == code and process.stdout == ""
+    error = "ensue: standard input: the file is empty; give a file with text in it\n"
+    assert process.stderr == ("" if code == 0 else error)
+
+
+def test_a_number_that_overflows_is_one_line(monkeypatch):
+    def overflow():
+        raise OverflowError("int too big to convert")
+
+    monkeypatch.setattr("ensue.verbs.systems.systems", lambda name: overflow())
+    refused("systems", "gpt", says="a number is too large (int too big to convert)")
+
+
 @pytest.mark.parametrize(("words", "code"), [(("--version",), 0), (("fit", "rnn", "nowhere.txt"), 2)])
 def test_nothing_is_written_to_a_closed_standard_error(monkeypatch, capsys, words, code):
     monkeypatch.setattr(sys, "stderr", None)  # as Python has it after 2>&-

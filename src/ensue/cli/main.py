@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -105,8 +106,17 @@ def exit_silently(error: Exception) -> NoReturn:
     raise SystemExit(INTERRUPTED if stopped else 2)
 
 
+def open_closed_streams() -> None:
+    """Open the null device in place of a closed standard input or output."""
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+
+
 def main() -> None:
     """Run the command; print errors as one line, or with --debug as a traceback."""
+    open_closed_streams()
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]
     for stream in (sys.stdout, sys.stderr):
@@ -149,6 +159,8 @@ def explain(error: Exception) -> NoReturn:
         raise SystemExit(1)
     if isinstance(error, MemoryError):
         fail("ensue: there is not enough memory for this", 2)
+    if isinstance(error, OverflowError):
+        fail(f"ensue: a number is too large ({error})", 2)
     if isinstance(error, OSError):
         fail(f"ensue: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""), 2)
     raise error
