@@ -19,6 +19,15 @@ from ensue.train.ranks import Ranks
 
 MIN_VOCABULARY = 2
 """The size of a vocabulary before the text is read."""
+MAX_PARTS = 10_000
+"""The most layers, or experts of a layer: they are built one by one, even without storage."""
+
+
+def check_parts(values: Mapping[str, Any]) -> None:
+    """Refuse model settings with more layers or experts than can be built."""
+    for name in ("layers", "experts"):
+        if isinstance(values.get(name), int) and values[name] > MAX_PARTS:
+            raise InputError(f"{values[name]:,} {name} cannot be built", hint=f"at most {MAX_PARTS:,} can")
 
 
 def check_memory(settings: Settings, ranks: Ranks, corpus: Any = None) -> None:
@@ -26,6 +35,7 @@ def check_memory(settings: Settings, ranks: Ranks, corpus: Any = None) -> None:
 
     Without ``corpus`` the vocabulary has its smallest size, so nothing is refused that might fit.
     """
+    check_parts(settings.model)
     values = _model_values(settings, corpus)
     model = _meta_model(model_class(settings.run.system, settings.run.task), values) if values is not None else None
     if model is None:

@@ -28,6 +28,7 @@ from ensue.measure.hardware import HERE, UTILISATION, Hardware, find_hardware, m
 from ensue.measure.sharding import shard
 from ensue.models.table import SYSTEMS
 from ensue.nn.recompute import recompute as recompute_model
+from ensue.runs.memory_check import check_parts
 from ensue.runs.settings_resolution import read_settings, resolve
 from ensue.tasks.settings import VOCABULARIES
 from ensue.tasks.table import task_name, task_spec, trained_by_counting
@@ -37,8 +38,6 @@ VOCABULARY = 10_000
 LAYERS = "layers"
 """The name that gives, instead of a system's cost, a table of kinds of layers."""
 DAY = 86_400
-MAX_LAYERS = 10_000
-"""Layers are built one by one."""
 MAX_TRACED = 400
 """Layers times tokens of a model whose chains of operations are traced; a deep model gets a shorter text."""
 
@@ -165,8 +164,7 @@ def _precision(precision: str, device: Hardware | None) -> str:
 
 
 def _build(cls: Any, values: Mapping[str, Any]) -> Any:
-    if isinstance(values.get("layers"), int) and values["layers"] > MAX_LAYERS:
-        raise InputError(f"{values['layers']:,} layers cannot be counted", hint=f"at most {MAX_LAYERS:,} can")
+    check_parts(values)
     try:
         return cls(cls.Config(**values))
     except (RuntimeError, OverflowError, TypeError) as error:

@@ -38,3 +38,15 @@ def test_every_kind_of_model_is_checked(system, monkeypatch):
     monkeypatch.setenv("ENSUE_MEMORY", "10K")
     with pytest.raises(InputError, match="training needs"):
         check_memory(resolve(system, layers=[{}]), Ranks())
+
+
+@pytest.mark.parametrize(("system", "task"), [("gpt", ""), ("lstm", "classify")])
+def test_more_layers_than_can_be_built_are_refused_at_once(system, task):
+    settings = resolve(system, task=task, layers=[{"layers": 10**9}])
+    with pytest.raises(InputError, match="1,000,000,000 layers cannot be built; at most 10,000 can"):
+        check_memory(settings, Ranks())
+
+
+def test_more_experts_than_can_be_built_are_refused_at_once():
+    with pytest.raises(InputError, match="1,000,000,000 experts cannot be built"):
+        check_memory(resolve("gpt", layers=[{"experts": 10**9}]), Ranks())

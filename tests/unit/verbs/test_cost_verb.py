@@ -153,7 +153,7 @@ def test_rows_are_rounded_up_if_ranks_cannot_share_them_evenly():
 
 
 def test_more_layers_than_can_be_built_are_refused_at_once():
-    with pytest.raises(InputError, match="1,000,000,000 layers cannot be counted"):
+    with pytest.raises(InputError, match="1,000,000,000 layers cannot be built"):
         cost("gpt", vocabulary=50, settings={**TINY["gpt"], "layers": 10**9})
 
 
