@@ -274,6 +274,8 @@ DAMAGES = {
     "another tokenizer": (holding("tokenizer.json", b'{"kind": "byte"}'), "tokenizer.json: has 257 tokens"),
     "format of text": (config(format="1"), "was not made by ensue"),
     "no settings": (config(model=[]), "was not made by ensue"),
+    "negative size": (config(model={"vocabulary": -1}), "config.json: does not describe a run"),
+    "figures of a list": (config(figures=[]), "config.json: is damaged: figures is not a table"),
     "weights cut": (cut("model.safetensors", 500), "model.safetensors: is damaged"),
     "weights empty": (cut("model.safetensors", 0), "model.safetensors: is damaged"),
     "weights gone": (lambda run: (run / "model.safetensors").unlink(), "model.safetensors: is damaged or missing"),

@@ -514,6 +514,14 @@ def test_commands_that_cannot_be(encoders, files, runs, text):
         refused(*words, *out, says=says)
 
 
+def test_a_config_without_labels_is_refused(encoders, files):
+    shutil.copytree(encoders / "classify", "run")
+    config = json.loads(Path("run/config.json").read_text())
+    del config["data"]["labels"]
+    Path("run/config.json").write_text(json.dumps(config))
+    refused("predict", "run", files["classify"], says="config.json: does not describe a run (KeyError: 'labels')")
+
+
 def test_an_encoder_needs_more_than_one_document():
     Path("one.txt").write_text("A film. A book was fine. " * 10)
     refused("fit", "bert", "one.txt", *TINY, "--out", "run", says="next_sentence=false")

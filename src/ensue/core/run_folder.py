@@ -121,6 +121,18 @@ class RunFolder:
         """Write config.json."""
         write_json(self.config, {"ensue": version, "format": FORMAT, "system": system, "model": asdict(config), **more})
 
+    @contextmanager
+    def config_errors(self) -> Iterator[None]:
+        """Turn errors of values that config.json lacks or that are wrong into InputError."""
+        try:
+            yield
+        except InputError:
+            raise
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            hint = "the folder may be damaged"
+            raise InputError(f"does not describe a run ({reason})", where=str(self.config), hint=hint) from error
+
     def read_config(self) -> dict[str, Any]:
         """Read config.json; raise InputError if it is not ours or from a newer version."""
         if not self.path.exists():
@@ -134,6 +146,9 @@ class RunFolder:
         if not isinstance(config, dict) or not all(isinstance(config.get(n), kind) for n, kind in kinds.items()):
             hint = "`ensue convert` reads folders of other tools"
             raise InputError("was not made by ensue", where=str(self.config), hint=hint)
+        parts = [name for name in ("data", "figures", "head", "features") if name in config]
+        if wrong := [name for name in parts if not isinstance(config[name], dict)]:
+            raise InputError(f"is damaged: {wrong[0]} is not a table", where=str(self.config))
         if config["format"] > FORMAT:
             what = f"was made by a newer version of ensue ({config.get('ensue', '?')})"
             raise InputError(what, where=str(self.path), hint="upgrade ensue")

@@ -113,12 +113,13 @@ class ForecastRun(Run):
     @cached_property
     def encoding(self) -> SeriesEncoding:
         """How its numbers are read, scaled and measured."""
-        return SeriesEncoding.from_dict(self.config["data"]["form"])
+        with self.folder.config_errors():
+            return SeriesEncoding.from_dict(self.config["data"]["form"])
 
     @property
     def band(self) -> np.ndarray | None:
         """The distances of the quantiles from a point forecast, (H, Y, Q)."""
-        band = self.config["figures"].get("valid", {}).get("band")
+        band = self.config.get("figures", {}).get("valid", {}).get("band")
         return None if band is None else np.asarray(band)
 
     def series(self, files: Sequence[Any], report: Report = silent, horizon: int = 0) -> Series:

@@ -102,15 +102,16 @@ class LabelRun(Run):
 
     def labeller(self, int8: bool = False) -> Labeller:
         """The model with its tokenizer and its task."""
-        encoding = encoding_from_config(self.config, self.tokenizer)
-        threshold = self.config["figures"].get("valid", {}).get("threshold")
+        with self.folder.config_errors():
+            encoding = encoding_from_config(self.config, self.tokenizer)
+            threshold = self.config["figures"].get("valid", {}).get("threshold")
         return Labeller(self.model_for(int8), self.kind, encoding, threshold)
 
     @property
     def kind(self) -> LabelKind:
         """The kind of its labels, with the number of texts that its examples had."""
         kind: LabelKind = self.spec.kind
-        texts = self.config["data"].get("texts")
+        texts = self.config.get("data", {}).get("texts")
         return replace(kind, text_count=texts) if isinstance(kind, Whole) and texts is not None else kind
 
     @property

@@ -25,7 +25,8 @@ from ensue.tasks.table import model_class
 def load_model(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenizer | None) -> Any:
     """Return the model of a run, a plain ``torch.nn.Module``; its weights are mapped from the file."""
     keep_freed_memory()
-    model = build_from_config(config)
+    with folder.config_errors():
+        model = build_from_config(config)
     if tokenizer is not None:
         set_spelling(model, tokenizer)
         check_vocabulary(folder, system_config(model).vocabulary, tokenizer)
