@@ -277,9 +277,24 @@ def test_what_a_forecaster_cannot_do_is_refused(forecasters, files, tmp_path):
     answer = ensue("fit", "lstm", "waves", "--out", "x")
     assert answer.code == 2 and "the corpus holds series, not text" in answer.err
     answer = ensue("words", "neighbours", forecasters / "lstm", "the")
-    assert answer.code == 2 and "lstm cannot give word vectors" in answer.err
+    assert answer.code == 2 and "lstm trained to forecast cannot give word vectors" in answer.err
     answer = ensue("convert", forecasters / "lstm", "--to", "hf")
+    assert (
+        answer.code == 2 and answer.err.count("\n") == 1 and "lstm trained to forecast cannot read text" in answer.err
+    )
+    answer = ensue("translate", forecasters / "lstm", "--text", "x")
+    assert answer.code == 2 and "lstm trained to forecast cannot translate" in answer.err
+    answer = ensue("cost", forecasters / "lstm")
+    assert answer.code == 2 and "lstm reads numbers, and its size follows from the series" in answer.err
+
+
+def test_a_config_that_lacks_how_numbers_are_read_is_refused(forecasters, files):
+    shutil.copytree(forecasters / "lstm", "run")
+    config = json.loads(Path("run/config.json").read_text())
+    Path("run/config.json").write_text(json.dumps({**config, "data": {}}))
+    answer = ensue("predict", "run", files / "my.csv")
     assert answer.code == 2 and answer.err.count("\n") == 1
+    assert "config.json: does not describe a run (KeyError: 'form')" in answer.err
 
 
 def test_many_series_are_forecast_some_at_a_time(forecasters, files, monkeypatch):

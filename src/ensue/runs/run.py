@@ -157,6 +157,8 @@ class Run:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer it was trained with; of two, the target's."""
+        if not self.spec.reads_text:
+            raise self.cannot("read text")
         return load_tokenizer(self.folder.tokenizer)
 
     @cached_property
@@ -184,7 +186,7 @@ class Run:
 
     def cannot(self, action: str) -> InputError:
         """The error of a run that does not have an operation."""
-        purpose = f" trained to {self.task}" if self.labels else ""
+        purpose = f" trained to {self.task}" if self.spec.by_name else ""
         return InputError(f"{self.system}{purpose} cannot {action}", where=str(self))
 
     def check_options(self, options: Iterable[str]) -> None:

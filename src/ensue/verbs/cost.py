@@ -69,7 +69,7 @@ def cost(
     _check_numbers(batch, length, ranks, utilisation, tokens, hardware)
     saved = _saved_settings(system, preset)
     system = str(saved.get("system", system))
-    cls = _system_class(system)
+    cls = _system_class(system, str(saved.get("task", "")))
     given = {**(settings or {}), **({"train.recompute": recompute} if recompute else {})}
     chosen = resolve(system, preset=preset, layers=[saved, given])
     known = int(saved.get("vocabulary", 0)) or getattr(chosen.tokenizer, "vocabulary", 0)
@@ -127,14 +127,14 @@ def _saved_settings(system: str, preset: str) -> dict[str, Any]:
     return read_settings(folder.settings)
 
 
-def _system_class(system: str) -> Any:
-    """The class of a system; refuse those whose size follows from their data."""
+def _system_class(system: str, run_task: str = "") -> Any:
+    """The class of a system; refuse those whose size follows from their data. ``run_task`` is the task of a run."""
     if system not in SYSTEMS:
         raise unknown_name("system", system, [*SYSTEMS, LAYERS])
     task = task_spec(task_name(system))
     if task.labels:
         raise InputError(f"{system} is built on another run, and has its size", hint="name that one's system")
-    if not task.reads_text:
+    if not task.reads_text or (run_task and not task_spec(run_task).reads_text):
         raise InputError(f"{system} reads numbers, and its size follows from the series", hint="`ensue fit` prints it")
     if trained_by_counting(system):
         what = f"{system} has no parameters: its size follows from the text"

@@ -54,10 +54,10 @@ def translate(
     """
     if trace is not None and trace.suffix not in TRACE_FORMATS:
         raise InputError(f"{trace.name!r} is not a format for a trace", hint=f"use {', '.join(TRACE_FORMATS)}")
-    others = [load(path) for path in ensemble]
-    search = replace(search or Search(), forbidden=named_tokens(run.tokenizer, forbid))
     if not isinstance(run, TranslationRun):
         raise run.cannot("translate")
+    others = [load(path) for path in ensemble]
+    search = replace(search or Search(), forbidden=named_tokens(run.tokenizer, forbid))
     translator, done = run.translator(others, int8), 0
     for lines in [list(texts)] if texts else line_blocks(file, BLOCK_LINES):
         if trace is not None and done + len(lines) > 1:
