@@ -126,10 +126,11 @@ def convert_text(value: str, kind: Any) -> Any:
             raise ValueError(value)
         return words[value.lower()]
     if kind is int:
-        number = float(value.replace("_", ""))
+        digits = value.replace("_", "")
+        number = float(digits)
         if number != int(number):
             raise ValueError(value)
-        return int(number)
+        return int(digits) if digits.lstrip("+-").isdecimal() else int(number)  # a float would round many digits
     if kind is float:
         return float(value)
     each = get_args(kind)[0] if get_args(kind) else str

@@ -44,6 +44,8 @@ def test_the_sentence_under_a_field_is_its_description():
     [
         ("width", "7", 7),
         ("width", "1e3", 1000),
+        ("width", "9_007_199_254_740_993", 2**53 + 1),
+        ("width", "-9007199254740993", -(2**53) - 1),
         ("rate", "3e-4", 3e-4),
         ("rate", 1, 1.0),
         ("on", "yes", True),
