@@ -542,6 +542,9 @@ def test_a_text_of_one_letter_and_a_model_too_large(text):
         "fit", "rnn", "a.txt", "--valid", "a.txt", "--tokenizer", "char", "--out", "run", says="a vocabulary of one"
     )
     refused("fit", "rnn", text, "--set", "hidden=1e15", "--out", "run", says="cannot be built")
+    refused(
+        "fit", "rnn", text, "--set", "train.threads=1e15", "--out", "run", says="threads = 1000000000000000 must be"
+    )
     refused("cost", "lstm", "--set", "hidden=99999999999", says="cannot be built")
     refused("check", "builtins:int", says="not a language model")
 

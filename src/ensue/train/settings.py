@@ -73,6 +73,7 @@ class TrainSettings:
         check_positive(self, "accumulate", "log_every")
         counts = ("steps", "checkpoint_every", "eval_every", "sample_every", "patience", "threads", "average")
         check_not_negative(self, *counts, "epochs", "budget", "warmup", "weight_decay", "clip")
+        check(self, "threads", self.threads < 2**31, "below 2^31")  # PyTorch takes no larger number
         check(self, "lr", 0 < self.lr < float("inf"), "above 0")
         check_below_one(self, "momentum", "beta1")
         check(self, "beta2", 0 < self.beta2 < 1, "between 0 and 1")
