@@ -49,7 +49,7 @@ def read_minimal_pairs(source: str | Path) -> list[MinimalPair]:
 
 def _read_file(path: Path) -> list[MinimalPair]:
     if plain_suffix(path) not in READERS:
-        raise InputError("is no file of pairs", where=str(path), hint=FORMAT_HINT)
+        raise InputError("is not a file of pairs", where=str(path), hint=FORMAT_HINT)
     pairs = list(READERS[plain_suffix(path)](path))
     if not pairs:
         raise InputError("there is no pair in this file", where=str(path), hint=FORMAT_HINT)

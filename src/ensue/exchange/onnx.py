@@ -75,7 +75,10 @@ def _wrapped(model: nn.Module, form: str) -> nn.Module:
         return VectorsExport(body)
     if isinstance(model, (BERT, Labelled)):
         return LogitsExport(model)
-    raise InputError(f"a {type(model).__name__} alone is exported as vectors only", hint='use form="vectors"')
+    raise InputError(
+        f"a {type(model).__name__} alone is exported as vectors only",
+        hint='in Python: write_onnx(model, path, form="vectors")',
+    )
 
 
 def _example(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:

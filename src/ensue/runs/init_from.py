@@ -228,5 +228,7 @@ def _coverage(words: Sequence[str | None], vectors: WordVectors, path: str, whic
         named = ", ".join(missing[:MAX_NAMED]) + (" …" if len(missing) > MAX_NAMED else "")
         text += f"; {len(missing):,} have none and start random ({named})"
     if others:
-        text += "; so does 1 token that is no word" if others == 1 else f"; so do {others:,} tokens that are no words"
+        text += (
+            "; so does 1 token that is not a word" if others == 1 else f"; so do {others:,} tokens that are not words"
+        )
     return text

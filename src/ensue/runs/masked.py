@@ -8,6 +8,7 @@ from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
+from ensue.core.wording import counted
 from ensue.data.labelled import read_texts
 from ensue.data.sources import Source
 from ensue.measure.contexts import ContextScore
@@ -96,7 +97,7 @@ class ContextRun(BidirectionalRun):
     @staticmethod
     def score_lines(score: Mapping[str, Any]) -> list[str]:
         """The perplexity of words in each direction."""
-        sizes = f"{score['sentences']:,} sentences, {score['words']:,} words"
+        sizes = f"{counted(score['sentences'], 'sentence')}, {counted(score['words'], 'word')}"
         return [
             " · ".join(f"{name} perplexity {value:.2f} per word" for name, value in score["perplexity"].items()),
             f"{sizes}, {score['unknown']:,} out of vocabulary",

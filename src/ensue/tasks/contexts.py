@@ -150,8 +150,8 @@ class ContextTask(Task):
                 raise InputError(what, where=where, hint="give more text, or a validation text with --valid")
             train, valid = hold_out_blocks(train, data.holdout)
         saved = saved_tokenizer(folder)
-        if saved is not None:
-            tokenizer = check_spells(saved, str(folder and folder.tokenizer))
+        if folder is not None and saved is not None:
+            tokenizer = check_spells(saved, str(folder.tokenizer))
         else:
             report("phase", {"name": "counting words"})
             tokenizer = choose_tokenizer(settings.tokenizer, train)

@@ -49,6 +49,8 @@ EPOCHS, UPDATES = 20.0, 1000
 """How long to train where no setting says: this many epochs, and at least this many updates."""
 LEAST_ERRORS = 50
 """The fewest errors that a band is fitted to; training windows are used if there are too few others."""
+MAX_HORIZON = 10_000
+"""The longest horizon of the corpus waves, which is computed for all its series."""
 LONGEST_WINDOW = 336
 """The longest window where no setting says."""
 
@@ -126,6 +128,8 @@ def load_series(files: Any, options: SeriesOptions, notes: list[str], horizon: i
         return read_series(list(files), options, notes)
     if options.targets not in ((), ("x",)) or options.key:
         raise InputError("has one column, x, and 10,000 series", where=WAVES, hint="leave out --target and data.id")
+    if horizon > MAX_HORIZON:
+        raise InputError(f"a horizon of {horizon:,} is too long", where=WAVES, hint=f"at most {MAX_HORIZON:,} steps")
     rows = waves(horizon)
     starts = np.arange(len(rows) + 1) * rows.shape[1]
     values = rows.reshape(-1, 1).astype(np.float64)

@@ -213,7 +213,7 @@ class MaskedTask(Task):
         least = 2 if settings.model.get("next_sentence") else 1  # a pair that is not next has two documents
         if not valid and data.holdout and len(train) >= 2 * least:
             train, valid = split_at(train, evenly_spaced(len(train), max(data.holdout, least / len(train))))
-        tokenizer, where = saved_tokenizer(folder), str(folder and folder.tokenizer)
+        tokenizer, where = saved_tokenizer(folder), "" if folder is None else str(folder.tokenizer)
         if tokenizer is None:
             report("phase", {"name": "fitting the tokenizer"})
             sentences = [sentence for document in train for sentence in document]

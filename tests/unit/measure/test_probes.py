@@ -60,7 +60,7 @@ def test_pairs_of_blimp_of_columns_and_of_a_folder(tmp_path):
         ("x.jsonl", "{", r"x\.jsonl:1: not JSON"),
         ("x.jsonl", '{"good": "a"}', "there are no two texts; name them sentence_good"),
         ("x.tsv", "a\tb\nalone\n", r"x\.tsv:2: not two texts with a tab between"),
-        ("x.txt", "a", "is no file of pairs; give a .jsonl"),
+        ("x.txt", "a", "is not a file of pairs; give a .jsonl"),
         ("x.gold", "1\ta\tb\t0\n", "x.text is missing"),
         ("x.tsv", "", "the file is empty"),
     ],

@@ -180,6 +180,15 @@ def test_a_file_to_score_that_is_too_short_is_refused(tmp_path):
         forecast.TASK.read_corpus(chosen, None, silent)
 
 
+def test_waves_beyond_any_memory_are_refused():
+    with pytest.raises(
+        InputError, match="waves: a horizon of 100,000,000,000,000,000 is too long; at most 10,000 steps"
+    ):
+        forecast.TASK.read_corpus(
+            resolve("linear", preset="waves", layers=[{"data.files": ("waves",), "horizon": 10**17}]), None, silent
+        )
+
+
 def test_waves_are_not_read_beside_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="waves: is a corpus of its own"):
