@@ -1,6 +1,7 @@
 """This version of ensue against another one, in turns: training, generation, beam search, int8, start-up.
 
-git worktree add ../before COMMIT; python -m benchmarks.speed.versions --other ../before [--rounds 3] [--launches 3] [--only WORK …]
+git worktree add ../before COMMIT
+python -m benchmarks.speed.versions --other ../before [--rounds 3] [--launches 3] [--only WORK …]
 
 Each version runs in a process of its own, with its own ``src`` on the path; rounds alternate. Only names that both have
 are used, so that a refactoring can be compared with what was there before it.
