@@ -38,7 +38,7 @@ def ours(sentences: list[list[str]], options: argparse.Namespace, seed: int) -> 
     )
     steps = options.epochs * trainer.steps_per_epoch
     for step in range(steps):
-        trainer.update(step, steps)
+        trainer.update(step, step / steps, (step + 1) / steps)
     return WordVectors(words, model.embed.weight.detach().numpy())
 
 

@@ -73,7 +73,7 @@ def ours(lines: int, threads: int) -> Work:
     def work(turn: int) -> Round:
         begun = time.perf_counter()
         for step in range(trainer.steps_per_epoch):
-            trainer.update(step, trainer.steps_per_epoch)
+            trainer.update(step, step / trainer.steps_per_epoch, (step + 1) / trainer.steps_per_epoch)
         return Round(total, time.perf_counter() - begun)
 
     return work

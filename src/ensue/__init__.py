@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ensue.core.cpu_load import limit_spinning
 from ensue.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
@@ -28,4 +29,5 @@ if TYPE_CHECKING:
     from ensue.verbs.race import race as race
     from ensue.verbs.systems import systems as systems
 
+limit_spinning()  # before torch is imported
 __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -102,7 +102,9 @@ class Display:
             self.print(line)
 
     def on_plan(self, values: dict[str, Any]) -> None:
-        """Print how many steps fit into the budget."""
+        """Print how many steps fit into the budget; later revisions show in the progress."""
+        if not values["first"]:
+            return
         steps = "1 step fits" if values["steps"] == 1 else f"{values['steps']:,} steps fit"
         self.print(f"{steps} into the budget ({values['step_seconds'] * 1000:.0f} ms each)")
 

@@ -11,7 +11,7 @@ Report = Callable[[str, dict[str, Any]], None]
 phase       a phase starts: ``name``, and ``total`` if known
 progress    progress of a phase: ``done``, ``total``; if known also the unit ``counts`` ("bytes"),
             ``per_second``, and the seconds ``left``
-plan        the training plan: ``steps``, ``seconds``
+plan        the training plan: ``steps``, ``step_seconds``, ``threads``, and whether it is the ``first``
 step        a training step: ``step``, ``steps``, ``loss``, ``lr``, ``norm``, ``left``,
             ``tokens_per_second`` and, for other units than tokens, ``counts``
 evaluation  ``step`` and the measures

@@ -7,10 +7,9 @@ the matrices and its number: a run can be repeated and resumed exactly.
 
 from __future__ import annotations
 
-import copy
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,24 +48,19 @@ class Word2VecTrainer:
         self.table = alias_table(counts, model.config.power) if model.config.objective == "negative" else None
         self.steps_per_epoch = max(1, -(-len(words) // CHUNK_WORDS))
 
-    def trial(self) -> Self:
-        """Return a copy with its own matrices, to measure the speed."""
-        other = copy.copy(self)
-        other.V, other.U = self.V.copy(), self.U.copy()
-        return other
+    def rate(self, position: float) -> float:
+        """Return the learning rate when a share of the training is done."""
+        return self.lr * max(self.floor, 1 - position)
 
-    def rate(self, step: int, steps: int) -> float:
-        """Return the learning rate before a step."""
-        return self.lr * max(self.floor, 1 - step / steps)
-
-    def update(self, step: int, steps: int) -> tuple[float, int]:
-        """Train on one chunk; return the mean loss of the windows that were measured, and the number of words."""
+    def update(self, step: int, position: float, after: float) -> tuple[float, int]:
+        """Train on one chunk, at the rates of two positions; return the mean loss of the windows that were measured,
+        and the number of words."""
         start = step % self.steps_per_epoch * CHUNK_WORDS
         words = self.words[start : start + CHUNK_WORDS]
-        rate, after = self.rate(step, steps), self.rate(step + 1, steps)
+        rate, decay = self.rate(position), self.rate(position) - self.rate(after)
         parts = np.array_split(words, self.threads)
         seeds = [derive(self.seed, step, number) for number in range(len(parts))]
-        train = partial(self._train_part, rate, rate - after)
+        train = partial(self._train_part, rate, decay)
         with ThreadPoolExecutor(len(parts)) as pool:
             loss, count = np.sum(list(pool.map(train, parts, seeds)), axis=0)
         return float(loss / max(count, 1)), int((words >= 0).sum())

@@ -31,6 +31,7 @@ from ensue.train.checkpoints import Checkpoints
 from ensue.train.loss_reduction import LOCAL, LossReduction
 from ensue.train.metrics import Metrics
 from ensue.train.objectives import Objective
+from ensue.train.plan import Plan
 from ensue.train.settings import WordTrainSettings
 from ensue.train.training import Outcome
 from ensue.train.word2vec_loop import plan_word2vec, train_word2vec
@@ -203,16 +204,22 @@ class WordTask(Task):
         for text in training_notes(settings, model, latest is not None):
             report("note", {"text": text})
         report("phase", {"name": "training word2vec"})
-        budget = settings.train.budget
+        budget, pace = settings.train.budget, None
         if latest is None:
-            settings = replace(settings, train=plan_word2vec(trainer, settings.train, report))
-        settings = replace(settings, train=replace(settings.train, budget=0.0))  # it has become a number of steps
+            train, pace = plan_word2vec(trainer, settings.train)
+            settings = replace(settings, train=train)
+        settings = replace(settings, train=replace(settings.train, budget=0.0))  # it becomes a number of steps
+
+        def record_plan(plan: Plan) -> None:
+            write_text(folder.settings, replace(settings, train=plan.settings(settings.train)).toml())
+
         write_text(folder.settings, settings.toml())
-        metrics = Metrics(folder.path, latest.step if latest else 0)
+        metrics, limited = Metrics(folder.path, latest.step if latest else 0), replace(settings.train, budget=budget)
         try:
-            outcome = train_word2vec(trainer, replace(settings.train, budget=budget), checkpoints, metrics, report)
+            outcome, plan = train_word2vec(trainer, limited, checkpoints, metrics, report, pace, record_plan)
         finally:
             metrics.close()
+        settings = replace(settings, train=plan.settings(settings.train))
         return model, settings, outcome
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ensue.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from ensue.train.budget import plan_steps as plan_steps
+    from ensue.train.budget import Pace as Pace
     from ensue.train.checkpoints import Checkpoint as Checkpoint, Checkpoints as Checkpoints
     from ensue.train.counting import Counter as Counter, count as count, fit_by_counting as fit_by_counting
     from ensue.train.distillation import DistillationLoss as DistillationLoss
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ensue.train.process_group import join_process_group as join_process_group
     from ensue.train.ranks import Ranks as Ranks
     from ensue.train.settings import TrainSettings as TrainSettings
-    from ensue.train.training import Outcome as Outcome, Progress as Progress, Training as Training
+    from ensue.train.training import Outcome as Outcome, Training as Training
     from ensue.train.update import update as update
 
 __getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -1,133 +1,158 @@
-"""How many steps fit into a time budget, from the speed of a few trial steps.
+"""How a time budget becomes a plan: from the speed of the first steps, and again whenever the speed changes.
 
-Trial steps run on a copy of the model and leave the random state as it was, so a run planned by a budget is
-bit-identical to one whose run.toml gives that number of steps.
+No step is a trial: the first ones are planned provisionally, and their speed gives the first plan. From then on the end
+is predicted after every step. If it is off by more than ``TOLERANCE`` of the budget, the plan is revised. The clock
+changes nothing but the plan, and the plan is recorded (ensue.train.plan).
 """
 
 from __future__ import annotations
 
-import copy
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
+from ensue.core.cpu_load import CPULoad, threads_for
+from ensue.core.durations import duration_in_words
+from ensue.core.events import Abandoned
 from ensue.core.seeds import isolated_rng
-from ensue.nn.state import State
-from ensue.train.layer_unfreezing import LayerUnfreezing
-from ensue.train.optimisers import build_optimiser
-from ensue.train.ranks import SINGLE, Ranks
-from ensue.train.settings import TrainSettings
-from ensue.train.training import Training
-from ensue.train.update import update
+from ensue.core.torchrun import available_cores
 
-PLANNED_SHARE = 0.94
-"""The share of a budget that is planned; the rest is a reserve in case the machine slows down."""
-TRIAL_SHARE = 0.04
-"""The share of a budget that trial steps may take."""
-MIN_TRIALS, MAX_TRIALS = 3, 40
-
-
-def plan_steps(training: Training, steps_per_epoch: int) -> TrainSettings:
-    """Return the settings with steps, eval_every and checkpoint_every resolved."""
-    settings = training.settings
-    steps, evaluations = settings.steps, 10
-    if not steps and settings.epochs:
-        steps = max(1, round(settings.epochs * steps_per_epoch / settings.accumulate))
-    if settings.budget:
-        covers_all = settings.budget_covers == "all"
-        started = time.perf_counter()
-        seconds = stage_seconds(training, settings.budget * TRIAL_SHARE)
-        extra = {} if training.ranks.world_size == 1 else {"ranks": training.ranks}
-        cost = timed(partial(training.evaluate, lambda: False, **extra)) if training.evaluate else 0.0
-        left = settings.budget * PLANNED_SHARE - (time.perf_counter() - started) * covers_all
-        evaluations = max(1, min(10, int(0.15 * left / cost))) if cost else 10
-        left -= evaluations * cost * covers_all
-        allowed = max(1, steps_within(left, seconds, training.unfreezing))
-        steps = min(steps, allowed) if steps else allowed
-        steps, evaluations = training.ranks.broadcast((steps, evaluations))
-        training.report("plan", {"steps": steps, "step_seconds": max(left / allowed, seconds[0])})
-    steps = steps or steps_per_epoch
-    return replace(
-        settings,
-        steps=steps,
-        eval_every=settings.eval_every or max(1, -(-steps // evaluations)),
-        checkpoint_every=settings.checkpoint_every or max(1, steps // 10),
-    )
+PROVISIONAL_STEPS = 1000
+"""Steps that are planned before the speed is known."""
+PLANNED_SHARE = 0.98
+"""The share of a budget that is planned."""
+TOLERANCE = 0.02
+"""The plan is revised if its end is off by more than this share of the budget …"""
+LEFT_TOLERANCE = 0.1
+"""… and of the time that is left: far from the end it need not be exact."""
+MEMORY_SHARE = 0.1
+"""The speed is an average in which a step weighs half as much when this share of the budget has passed."""
+EVALUATION_SHARE = 0.15
+"""The share of a budget that evaluations may take."""
+BUSY = 0.5
+"""Cores used by other processes that a user is told of."""
+EXCESS = 1.1
+"""A budget is exceeded beyond this share, which is explained to the user."""
+LAST_STEP_EXCESS = 1.05
+"""A last step is made if it ends before this share of the budget, so that the schedule reaches its end."""
 
 
-def stage_seconds(training: Training, limit: float) -> list[float]:
-    """Return the seconds of one update in each stage of unfreezing.
+@dataclass
+class Pace:
+    """The time that a training has used of its budget, and its speed."""
 
-    The more layers are trained, the longer a step takes: the first and the last stage are measured, those between are
-    interpolated.
-    """
-    unfreezing = training.unfreezing
-    if unfreezing is None or unfreezing.stages == 1:
-        return [update_seconds(training, limit)]
-    first, last = (update_seconds(training, limit / 2, step) for step in (0, unfreezing.last_stage_step))
-    return [first + (last - first) * stage / (unfreezing.stages - 1) for stage in range(unfreezing.stages)]
+    budget: float
+    steps: int = 0
+    """The largest number of steps; 0 means no limit."""
+    spent: float = 0.0
+    """Seconds used so far."""
+    evaluations: int = 0
+    """Evaluations made in the whole run, whose time counts against the budget."""
+    evaluation: float = 0.0
+    """Seconds of one evaluation."""
+    most_threads: int = 0
+    """Threads to use when no other process needs the cores; 0 means that threads stay as they are."""
+    load: CPULoad = field(default_factory=CPULoad)
+    first_plan: int = 0
+    """Steps of the first plan that was made from measured steps."""
+    last_revision: float = 0.0
+    """Seconds used when the plan was last revised."""
+    longest: dict[str, float] = field(default_factory=lambda: {"a step": 0.0, "an evaluation": 0.0})
+    """Seconds of what took longest."""
+    _count: float = 0.0
+    _seconds: float = 0.0
+
+    def add_other(self, seconds: float) -> None:
+        """Count time in which no step was made."""
+        self.spent += seconds
+        self.longest["an evaluation"] = max(self.longest["an evaluation"], seconds)
+
+    def add_step(self, seconds: float) -> None:
+        """Count a step. The first one of a process is not typical: it pays for compilation and set-up."""
+        self.spent += seconds
+        self.longest["a step"] = max(self.longest["a step"], seconds)
+        if self._count == 0.0:
+            self._count = math.ulp(1.0)
+            return
+        kept = 0.5 ** (seconds / (MEMORY_SHARE * self.budget))
+        self._count, self._seconds = self._count * kept + 1.0, self._seconds * kept + seconds
+
+    @property
+    def step_seconds(self) -> float:
+        """The mean time of a step, of the last ones above all; 0 if it is not known yet."""
+        return self._seconds / self._count if self._seconds else 0.0
+
+    def left(self, position: float) -> float:
+        """Return the seconds left for steps, given the share of the training that is done."""
+        evaluations = self.evaluations - int(position * self.evaluations + 1e-9)  # made on the way to the end
+        return self.budget * PLANNED_SHARE - self.spent - evaluations * self.evaluation
+
+    def planned_steps(self, step: int, planned: int, position: float) -> int:
+        """Return how many steps the training should have in all; ``planned`` if it is about right."""
+        if not self.step_seconds and self.spent >= self.budget * PLANNED_SHARE:
+            self.first_plan = step
+            return step
+        if step >= planned or not self.step_seconds:
+            return planned
+        left, seconds = self.left(position), self.step_seconds
+        first = self.last_revision == 0.0
+        error = abs((planned - step) * seconds - left)
+        close = error <= max(TOLERANCE * self.budget, LEFT_TOLERANCE * left, seconds)
+        recent = self.spent - self.last_revision < TOLERANCE * self.budget
+        if not first and left > 0 and (close or recent):
+            return planned
+        if left < seconds:  # one more, so that the schedule ends, unless that takes too long
+            fits = self.spent + seconds <= self.budget * LAST_STEP_EXCESS
+            steps = step + (fits and planned > step)
+        else:
+            steps = step + int(left / seconds)
+        self.last_revision = max(self.spent, math.ulp(1.0))
+        steps = min(steps, self.steps) if self.steps else steps
+        self.first_plan = self.first_plan or steps
+        return steps
+
+    def figures(self) -> dict[str, float]:
+        """Return the use of the budget for config.json."""
+        others = round(self.load.mean_others(), 2)
+        return {"seconds": self.budget, "used": round(self.spent, 2), "first_plan": self.first_plan, "others": others}
+
+    def remarks(self, steps: int) -> list[str]:
+        """Return what a user should know: other processes that took cores, and why the budget was exceeded."""
+        found = []
+        others, cores = self.load.mean_others(), available_cores()
+        if others > BUSY:
+            kept = f": {steps:,} steps, where {self.first_plan:,} were planned first" if self.first_plan else ""
+            found.append(f"other processes used {others:.1f} of {cores} cores{kept}")
+        if self.spent > self.budget * EXCESS:
+            longest = max(self.longest, key=lambda what: self.longest[what])
+            took = f"{longest} took {duration_in_words(self.longest[longest])}"
+            found.append(f"training took {duration_in_words(self.spent)} of {duration_in_words(self.budget)}: {took}")
+        return found
+
+    def suitable_threads(self, threads: int) -> int:
+        """Return the number of threads that the load of the machine suggests; ``threads`` are used now."""
+        others = self.load.others() if self.most_threads else None
+        return threads if others is None else min(threads_for(others, threads), self.most_threads)
 
 
-def steps_within(seconds: float, stages: Sequence[float], unfreezing: LayerUnfreezing | None = None) -> int:
-    """Return how many updates fit into a time, given the seconds of one update in each stage of unfreezing.
-
-    >>> steps_within(10.0, [0.5])
-    20
-    >>> unfreezing = LayerUnfreezing({"w": 0, "head": 2}, frozen=2, every=4)
-    >>> steps_within(10.0, [0.5, 1.0, 2.0], unfreezing)  # 4 · 0.5 + 4 · 1 + 2 · 2
-    10
-    """
-    done = 0
-    for step_seconds in stages[:-1]:
-        assert unfreezing is not None
-        count = min(unfreezing.every, int(seconds / step_seconds))
-        done, seconds = done + count, seconds - count * step_seconds
-        if count < unfreezing.every:
-            return done
-    return done + int(max(0.0, seconds) / stages[-1])
-
-
-def update_seconds(training: Training, limit: float, first: int = 0) -> float:
-    """Return the median seconds of an update, measured on a copy of the model from step ``first`` on."""
+def evaluation_seconds(evaluate: Callable[[Callable[[], bool]], object] | None, limit: float) -> float:
+    """Return the seconds that an evaluation takes; infinity if more than ``limit``. Random numbers stay as they are."""
+    if evaluate is None:
+        return 0.0
+    started = time.perf_counter()
     with isolated_rng(0):
-        trial = replace(training, model=copy.deepcopy(training.model), after_update=())
-        if training.compile:
-            trial.model.compile()
-        trial.with_weights = training.ranks.distribute(trial.model, training.device)
-        scales = training.unfreezing.scales() if training.unfreezing else None
-        optimiser = build_optimiser(trial.model, training.settings, scales)
-        state: State | None = None
-
-        def step(number: int) -> None:
-            nonlocal state
-            trial.run_hooks(first + number)
-            _, _, state, _ = update(trial, optimiser, first + number, state, 0.0)
-
-        return median_seconds(step, limit, ranks=training.ranks)
-
-
-def median_seconds(step: Callable[[int], object], limit: float, most: float = math.inf, ranks: Ranks = SINGLE) -> float:
-    """Return the median seconds of trial steps.
-
-    At least three are run, and more until ``limit`` seconds have passed; fewer if ``most`` seconds have passed. The
-    first is not counted: it pays for compilation and set-up.
-    """
-    times: list[float] = []
-    started = time.perf_counter()
-    while ranks.broadcast(
-        len(times) < MIN_TRIALS or (len(times) < MAX_TRIALS and time.perf_counter() - started < limit)
-    ):
-        times.append(timed(partial(step, len(times))))
-        if time.perf_counter() - started > most:
-            break
-    counted = sorted(times[1:] or times)
-    return counted[len(counted) // 2]
-
-
-def timed(action: Callable[[], object]) -> float:
-    """Return the seconds that an action takes."""
-    started = time.perf_counter()
-    action()
+        try:
+            evaluate(lambda: time.perf_counter() - started > limit)
+        except Abandoned:
+            return math.inf
     return time.perf_counter() - started
+
+
+def affordable_evaluations(budget: float, seconds: float, wanted: int) -> int:
+    """Return how many evaluations fit into their share of the budget, at least one and at most ``wanted``.
+
+    >>> affordable_evaluations(100.0, 5.0, 10), affordable_evaluations(100.0, 50.0, 10)
+    (3, 1)
+    """
+    return max(1, min(wanted, int(EVALUATION_SHARE * budget / seconds))) if seconds else wanted

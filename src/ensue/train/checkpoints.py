@@ -41,7 +41,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The folder ``checkpoints`` of a run; it keeps the newest ``keep`` and the best one."""
+    """The folder ``checkpoints`` of a run; it keeps the newest ``keep``, the initial one and the best one."""
 
     skipped_groups: tuple[str, ...] = ()
     """Groups of tensors that ``read`` skips because ranks read their parts themselves."""
@@ -68,9 +68,16 @@ class Checkpoints:
         write_json(folder / "manifest.json", {path.relative_to(folder).as_posix(): sha256(path) for path in files})
 
     def remove_old(self) -> None:
-        """Remove all scheduled checkpoints but the newest ``keep``."""
+        """Remove all scheduled checkpoints but the newest ``keep`` and that of step 0, a rollback's last resort."""
         for old in self._steps()[: -self.keep]:
-            shutil.rmtree(old)
+            if _step(old):
+                shutil.rmtree(old)
+
+    def remove_newest(self) -> None:
+        """Remove the newest scheduled checkpoint, unless there is no other."""
+        *others, newest = self._steps()
+        if others:
+            shutil.rmtree(newest)
 
     def latest(self) -> Checkpoint | None:
         """Return the valid checkpoint with the highest step: a scheduled one, or the one written at an early stop."""
@@ -96,7 +103,7 @@ class Checkpoints:
 
         The mean is over fewer if there are fewer, and empty if there is none; step 0, before training, does not count.
         """
-        trained = [path for path in reversed(self._steps()) if int(path.name.removeprefix("step-"))]
+        trained = [path for path in reversed(self._steps()) if _step(path)]
         checkpoints = (self._first_valid([path]) for path in trained)
         weights = [checkpoint.tensors["model"] for checkpoint in checkpoints if checkpoint is not None][:count]
         if not weights:
@@ -163,3 +170,8 @@ class Checkpoints:
 
     def _steps(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("step-*") if path.is_dir())
+
+
+def _step(path: Path) -> int:
+    """The step of a scheduled checkpoint, from its name."""
+    return int(path.name.removeprefix("step-"))

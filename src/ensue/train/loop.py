@@ -20,41 +20,49 @@ from ensue.nn.state import State
 from ensue.train.checkpoints import BEST, STOP, Checkpoint, Tensors
 from ensue.train.interrupts import Interrupts
 from ensue.train.optimisers import build_optimiser, learning_rate, optimiser_tensors
-from ensue.train.training import Outcome, Progress, Training
+from ensue.train.progress import Progress
+from ensue.train.training import Outcome, Training
 from ensue.train.update import initial_state, update
 
 MAX_ROLLBACKS = 10
+"""Rollbacks without a new checkpoint in between."""
+TRIES = 2
+"""Rollbacks to one checkpoint; after them its weights are given up for those of the one before."""
+MIN_PENALTY = 2.0**-20
+"""The smallest learning-rate factor of rollbacks."""
 
 
 def train(training: Training) -> Outcome:
-    """Train until the steps are done, the budget is spent, validation stops improving, or a signal arrives."""
-    settings, ranks = training.settings, training.ranks
+    """Train until the plan is done, the budget is spent, validation stops improving, or a signal arrives."""
+    settings, ranks, plan = training.settings, training.ranks, training.plan
     scales = training.unfreezing.scales() if training.unfreezing else None
     optimiser = build_optimiser(training.model, settings, scales)
     progress, state = restore(training, optimiser, training.checkpoints.latest())
+    plan.resume(progress)
     if progress.step == 0:
         save(training, optimiser, progress, state)  # something to roll back to
     spent_before = spent(training, progress)
     stopped = ""
     with Interrupts() as interrupts:
-        while not stopped and (progress.owed or progress.step < settings.steps):
+        while not stopped and (progress.owed or progress.step < plan.steps):
             if not progress.owed:  # else the process was interrupted in the evaluation of this step
                 # one update
                 started = time.perf_counter()
-                rate = progress.penalty * progress.lr_scale * learning_rate(progress.step, settings.steps, settings)
+                rate = scheduled_rate(training, progress)
                 loss, norm, state, tokens = update(training, optimiser, progress.step, state, rate)
-                progress.seconds += time.perf_counter() - started
-                progress.tokens += tokens
+                progress.add_time(time.perf_counter() - started, tokens)
                 if not (math.isfinite(loss) and math.isfinite(norm)):
                     progress, state = roll_back(training, optimiser, progress)
                     continue
                 progress.add_update(loss, norm, rate, settings.clip)
+                plan.advance(progress)
                 training.run_hooks(progress.step)
+                revise_plan(training, progress, time.perf_counter() - started)
                 report_step(training, progress, loss)
 
             # evaluation, metrics, a sample, a checkpoint
             started = time.perf_counter()
-            last = progress.step == settings.steps
+            last = progress.step >= plan.steps
             measures = evaluate(training, progress, interrupts)
             if progress.owed:
                 stopped = ranks.stop_signal(interrupts.signal)
@@ -62,17 +70,15 @@ def train(training: Training) -> Outcome:
                 break
             if measures or last or progress.step % settings.log_every == 0:
                 log(training, progress, measures)
-            if training.sample and settings.sample_every and progress.step % settings.sample_every == 0:
-                text = ranks.sample(training.with_weights, training.sample)
-                training.report("sample", {"step": progress.step, "text": text})
-            if last or progress.step % settings.checkpoint_every == 0:
+            generate_sample(training, progress)
+            if last or plan.due(progress, settings.checkpoint_every):
                 progress.rollbacks = 0
                 save(training, optimiser, progress, state)
-            progress.overhead += time.perf_counter() - started
+            add_overhead(training, progress, time.perf_counter() - started)
 
             # reasons to stop early
             signal = ranks.stop_signal(interrupts.signal)
-            over_budget = spent(training, progress) - spent_before > settings.budget
+            over_budget = training.pace is None and spent(training, progress) - spent_before > settings.budget
             if measures and 0 < settings.patience <= progress.stale:
                 stopped = "patience"
             elif not last and settings.budget and ranks.broadcast(over_budget):
@@ -81,7 +87,15 @@ def train(training: Training) -> Outcome:
                 stopped = signal
             if stopped:
                 save(training, optimiser, progress, state, STOP)
-    return Outcome(stopped or "finished", progress.step, progress.seconds, progress.best, progress.tokens)
+    ended = stopped or "finished"
+    return Outcome(ended, progress.step, progress.seconds, progress.best, progress.tokens, training.pace)
+
+
+def scheduled_rate(training: Training, progress: Progress) -> float:
+    """Return the learning rate of the next update: the schedule's, lowered by plateaus and rollbacks."""
+    plan = training.plan
+    scheduled = learning_rate(plan.schedule_step(progress), plan.steps, training.settings)
+    return progress.penalty * progress.lr_scale * scheduled
 
 
 def spent(training: Training, progress: Progress) -> float:
@@ -89,9 +103,41 @@ def spent(training: Training, progress: Progress) -> float:
     return progress.seconds + progress.overhead * (training.settings.budget_covers == "all")
 
 
+def revise_plan(training: Training, progress: Progress, seconds: float) -> None:
+    """Revise the plan if the budget asks for it, record that, and put the revision that is due in force."""
+    plan, pace = training.plan, training.pace
+    if pace is not None:
+        pace.add_step(seconds)
+        first = not pace.first_plan
+        steps = pace.planned_steps(progress.step, plan.steps, progress.position)
+        threads = pace.suitable_threads(plan.threads)
+        steps, threads, known = training.ranks.broadcast((steps, threads, bool(pace.first_plan)))
+        if known and (steps, threads) != (plan.steps, plan.threads):
+            plan.revise(progress, steps, threads)
+            training.record_plan()
+            values = {"steps": steps, "threads": threads, "step_seconds": pace.step_seconds, "first": first}
+            training.report("plan", values)
+    plan.follow(progress)
+
+
+def generate_sample(training: Training, progress: Progress) -> None:
+    """Report a generated text if it is time for one."""
+    every = training.settings.sample_every
+    if training.sample and every and progress.step % every == 0:
+        text = training.ranks.sample(training.with_weights, training.sample)
+        training.report("sample", {"step": progress.step, "text": text})
+
+
+def add_overhead(training: Training, progress: Progress, seconds: float) -> None:
+    """Count time that was not spent in updates."""
+    progress.overhead += seconds
+    if training.pace is not None and training.settings.budget_covers == "all":
+        training.pace.add_other(seconds)
+
+
 def report_step(training: Training, progress: Progress, loss: float) -> None:
     """Report a step and the estimated time left."""
-    steps = training.settings.steps
+    steps = training.plan.steps
     values: dict[str, Any] = {"step": progress.step, "steps": steps, "loss": loss}
     values |= {"tokens_per_second": progress.tokens / progress.seconds, "counts": training.item_name}
     values |= {"left": (steps - progress.step) * (progress.seconds + progress.overhead) / progress.step}
@@ -100,11 +146,15 @@ def report_step(training: Training, progress: Progress, loss: float) -> None:
 
 def evaluate(training: Training, progress: Progress, interrupts: Interrupts) -> dict[str, float]:
     """Evaluate if it is time, and save the best weights; an interrupted evaluation is repeated on resume."""
-    due = progress.step == training.settings.steps or progress.step % training.settings.eval_every == 0
+    plan, settings = training.plan, training.settings
+    due = progress.step >= plan.steps or plan.due(progress, settings.eval_every, settings.evaluations)
     if training.evaluate is None or not due:
         return {}
     training.model.eval()
+    started = time.perf_counter()
     measures = training.ranks.evaluate(training.with_weights, training.evaluate, interrupts)
+    if training.pace is not None and training.pace.evaluation:
+        training.pace.evaluation = time.perf_counter() - started
     progress.owed = measures is None
     if measures is None:
         return {}
@@ -131,16 +181,30 @@ def log(training: Training, progress: Progress, measures: dict[str, float]) -> N
 
 
 def roll_back(training: Training, optimiser: torch.optim.Optimizer, broken: Progress) -> tuple[Progress, State | None]:
-    """Return to the last scheduled checkpoint and halve the learning rate; time and tokens stay counted."""
-    if broken.rollbacks == MAX_ROLLBACKS:
+    """Return to a scheduled checkpoint and halve the learning rate; time and tokens stay counted.
+
+    A checkpoint may hold weights that have already diverged. After ``TRIES`` rollbacks to it, it is removed, and the
+    one before it is used.
+    """
+    checkpoints = training.checkpoints
+    if broken.rollbacks == MAX_ROLLBACKS or broken.penalty <= MIN_PENALTY:
+        tried = f"after a rollback to step {broken.restored} and {broken.penalty:g} of the learning rate"
         raise InputError(
-            f"the loss is not finite at step {broken.step + 1}, even at 1/{2**MAX_ROLLBACKS} of the learning rate",
+            f"the loss is not finite at step {broken.step + 1}, {tried}",
             hint="lower train.lr, or check the data for extreme values",
         )
-    training.checkpoints.remove_stop()
-    progress, state = restore(training, optimiser, training.checkpoints.latest_scheduled())
-    progress.penalty, progress.rollbacks = broken.penalty / 2, broken.rollbacks + 1
+    checkpoints.remove_stop()
+    if broken.rollbacks and broken.rollbacks % TRIES == 0:
+        training.ranks.barrier()
+        if training.ranks.first:
+            checkpoints.remove_newest()
+        training.ranks.barrier()
+    progress, state = restore(training, optimiser, checkpoints.latest_scheduled())
+    progress.penalty, progress.rollbacks, progress.restored = broken.penalty / 2, broken.rollbacks + 1, progress.step
     progress.seconds, progress.overhead, progress.tokens = broken.seconds, broken.overhead, broken.tokens
+    progress.updates = broken.updates
+    if len(training.plan.revisions) > 1:
+        progress.anchor()
     if broken.best != progress.best:  # the best weights come from the steps that are rolled back
         progress.best = math.inf
     if training.metrics is not None:

@@ -60,7 +60,7 @@ def inverse_sqrt(at: float, warm: float, floor: float) -> float:
     return math.sqrt(max(warm, 1e-9) / max(at, 1e-9))
 
 
-def slanted(step: int, steps: int, warm: float, floor: float) -> float:
+def slanted(step: float, steps: int, warm: float, floor: float) -> float:
     """Slanted triangular learning rate (Howard and Ruder, 2018, equation 3) at t = ``step`` of T = ``steps``.
 
     cut = ⌊T · cut_frac⌋
@@ -85,8 +85,11 @@ SHAPES: dict[str, Callable[[float, float, float], float]] = {
 }
 
 
-def learning_rate(step: int, steps: int, settings: TrainSettings) -> float:
-    """Return the learning rate of update ``step`` (from 0) of ``steps``: a linear warm-up, then the schedule."""
+def learning_rate(step: float, steps: int, settings: TrainSettings) -> float:
+    """Return the learning rate of update ``step`` (from 0) of ``steps``: a linear warm-up, then the schedule.
+
+    In a revised plan steps are fractions: see ``ensue.train.plan.Plan.schedule_step``.
+    """
     warm = settings.warmup * steps if settings.warmup <= 1 else settings.warmup  # in steps
     if settings.schedule == "slanted":
         return settings.lr * slanted(step, steps, min(warm / steps, 1.0), settings.floor)

@@ -19,9 +19,13 @@ class TrainSettings:
     epochs: float = 0.0
     """Number of epochs if steps is 0."""
     budget: float = 0.0
-    """Time limit in seconds; the number of steps is set from the speed of the first ones. 0 means no limit."""
+    """Time limit in seconds: steps are planned from the speed of the first ones, and the plan is revised as the speed
+    changes. 0 means no limit."""
     budget_covers: str = "all"
-    """What counts against the budget: all, or training (without evaluations, checkpoints and trial steps)."""
+    """What counts against the budget: all, or training (without evaluations and checkpoints)."""
+    plan: tuple[str, ...] = ()
+    """Revisions of the plan that a budget made, written by the training: from which update on how many steps and
+    threads. A repeated run follows them."""
     optimiser: str = "adamw"
     """adamw or sgd."""
     lr: float = 2e-3
@@ -47,10 +51,12 @@ class TrainSettings:
     """Number of batches per update (gradient accumulation)."""
     checkpoint_every: int = 0
     """Steps between checkpoints; 0 means ten in the whole run."""
+    evaluations: int = 10
+    """Number of evaluations in the whole run if eval_every is 0; lowered where they would take much of the budget."""
     log_every: int = 10
     """Steps between records in metrics.jsonl."""
     eval_every: int = 0
-    """Steps between evaluations; 0 means ten in the whole run, fewer where the budget is small."""
+    """Steps between evaluations; 0 means as many in the whole run as ``evaluations`` says."""
     sample_every: int = 0
     """Steps between generated samples; 0 means none."""
     patience: int = 0
@@ -70,7 +76,7 @@ class TrainSettings:
     less memory for long contexts)."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "accumulate", "log_every")
+        check_positive(self, "accumulate", "log_every", "evaluations")
         counts = ("steps", "checkpoint_every", "eval_every", "sample_every", "patience", "threads", "average")
         check_not_negative(self, *counts, "epochs", "budget", "warmup", "weight_decay", "clip")
         check(self, "threads", self.threads < 2**31, "below 2^31")  # PyTorch takes no larger number
@@ -219,7 +225,9 @@ class WordTrainSettings:
     epochs: float = 5.0
     """Number of epochs if steps is 0."""
     budget: float = 0.0
-    """Time limit in seconds; the number of steps is reduced if the first ones are too slow. 0 means no limit."""
+    """Time limit in seconds; the number of steps is reduced if they are too slow. 0 means no limit."""
+    plan: tuple[str, ...] = ()
+    """Revisions of the plan that a budget made, written by the training; a repeated run follows them."""
     lr: float = 0.0
     """Initial learning rate, which decays linearly. 0 means 0.025, for cbow 0.075."""
     floor: float = 0.004

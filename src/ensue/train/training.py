@@ -1,20 +1,22 @@
-"""What the training loop works with: its inputs, its progress, and its outcome."""
+"""What the training loop works with: its inputs and its outcome."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 from ensue.core.events import Report, silent
+from ensue.train.budget import Pace
 from ensue.train.checkpoints import Checkpoints
 from ensue.train.layer_unfreezing import LayerUnfreezing
 from ensue.train.metrics import Metrics
 from ensue.train.objectives import Objective
+from ensue.train.plan import Plan, fixed_plan
 from ensue.train.ranks import Evaluate, Ranks, RunWithWeights, run_directly
 from ensue.train.settings import TrainSettings
 
@@ -32,46 +34,6 @@ class Batches(Protocol):
         ...
 
 
-@dataclass
-class Progress:
-    """Where training stands; saved with every checkpoint."""
-
-    step: int = 0
-    best: float = math.inf
-    stale: int = 0
-    """Evaluations since the best one."""
-    lr_scale: float = 1.0
-    """Learning-rate factor after plateaus."""
-    penalty: float = 1.0
-    """Learning-rate factor after rollbacks."""
-    rollbacks: int = 0
-    """Rollbacks since the last scheduled checkpoint."""
-    seconds: float = 0.0
-    """Time spent in updates."""
-    overhead: float = 0.0
-    """Time spent on evaluations, samples and checkpoints."""
-    loss: float = 0.0
-    """Sum of losses since the last metrics record."""
-    count: int = 0
-    """Updates since the last metrics record."""
-    tokens: int = 0
-    rate: float = 0.0
-    norm: float = 0.0
-    top: float = 0.0
-    """Largest gradient norm since the last metrics record."""
-    clipped: int = 0
-    """Clipped updates since the last metrics record."""
-    owed: bool = False
-    """Whether the evaluation due at this step was interrupted."""
-
-    def add_update(self, loss: float, norm: float, rate: float, clip: float) -> None:
-        """Count an update."""
-        self.step, self.rate, self.norm = self.step + 1, rate, norm
-        self.loss, self.count = self.loss + loss, self.count + 1
-        self.top = max(self.top, norm)
-        self.clipped += 0 < clip <= norm
-
-
 @dataclass(frozen=True)
 class Outcome:
     """How training ended."""
@@ -83,6 +45,8 @@ class Outcome:
     best: float
     tokens: int = 0
     """Tokens trained on, with repetitions."""
+    pace: Pace | None = None
+    """The use of the budget, if there was one."""
 
 
 @dataclass(kw_only=True)
@@ -94,6 +58,10 @@ class Training:
     batches: Batches
     settings: TrainSettings
     checkpoints: Checkpoints
+    pace: Pace | None = None
+    """Given, the plan is revised to keep the budget; without it the plan is followed as it is."""
+    record_plan: Callable[[], None] = lambda: None
+    """Writes the plan to run.toml; called before a revision takes effect."""
     metrics: Metrics | None = None
     evaluate: Evaluate | None = None
     selection_metric: str = "valid_loss"
@@ -110,10 +78,15 @@ class Training:
     report: Report = silent
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     compile: bool = False
-    """Whether the model is compiled; the trial that measures its speed then compiles its copy too."""
+    """Whether the model is compiled."""
     ranks: Ranks = field(default_factory=Ranks)
     with_weights: RunWithWeights = run_directly
     """Runs a callable with full parameters gathered."""
+
+    @cached_property
+    def plan(self) -> Plan:
+        """How many steps, with how many threads: that of the settings, unless another one is assigned."""
+        return fixed_plan(self.settings)
 
     def run_hooks(self, step: int) -> None:
         """Call all hooks."""

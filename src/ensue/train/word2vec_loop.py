@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report
-from ensue.train.budget import PLANNED_SHARE, TRIAL_SHARE, median_seconds
+from ensue.train.budget import Pace
 from ensue.train.checkpoints import STOP, Checkpoint, Checkpoints
 from ensue.train.interrupts import Interrupts
 from ensue.train.metrics import Metrics
+from ensue.train.plan import Plan, fixed_plan
+from ensue.train.progress import PlanProgress
 from ensue.train.settings import WordTrainSettings
 from ensue.train.training import Outcome
 
@@ -29,69 +32,79 @@ class InPlaceTrainer(Protocol):
     model: Any
     steps_per_epoch: int
 
-    def rate(self, step: int, steps: int) -> float:
-        """Return the learning rate before a step of ``steps``."""
+    def rate(self, position: float) -> float:
+        """Return the learning rate when a share of the training is done."""
 
-    def update(self, step: int, steps: int) -> tuple[float, int]:
-        """Run a step; return its mean loss and its number of tokens."""
-
-    def trial(self) -> InPlaceTrainer:
-        """Return a copy with its own weights, to measure the speed."""
-
-
-def plan_word2vec(trainer: InPlaceTrainer, settings: WordTrainSettings, report: Report) -> WordTrainSettings:
-    """Return the settings with the number of steps: those of the epochs, or fewer if the budget is too small."""
-    steps = settings.steps or max(1, round(settings.epochs * trainer.steps_per_epoch))
-    if not settings.budget:
-        return replace(settings, steps=steps)
-    started, trial = time.perf_counter(), trainer.trial()
-    seconds = median_seconds(
-        lambda number: trial.update(number, steps), settings.budget * TRIAL_SHARE, most=settings.budget / 2
-    )
-    allowed = max(1, int((settings.budget * PLANNED_SHARE - (time.perf_counter() - started)) / seconds))
-    if allowed < steps:
-        report("plan", {"steps": allowed, "step_seconds": seconds})
-    return replace(settings, steps=min(steps, allowed))
+    def update(self, step: int, position: float, after: float) -> tuple[float, int]:
+        """Run a step that leads from one position to another; return its mean loss and its number of tokens."""
 
 
 @dataclass
-class InPlaceProgress:
+class InPlaceProgress(PlanProgress):
     """Where training stands; saved with every checkpoint."""
 
-    step: int = 0
     seconds: float = 0.0
     tokens: int = 0
     losses: list[float] = field(default_factory=list)
     """Losses since the last metrics record."""
 
 
+def plan_word2vec(trainer: InPlaceTrainer, settings: WordTrainSettings) -> tuple[WordTrainSettings, Pace | None]:
+    """Return the settings with the number of steps, those of the epochs, and the pace that lowers it to the budget."""
+    steps = settings.steps or max(1, round(settings.epochs * trainer.steps_per_epoch))
+    return replace(settings, steps=steps), Pace(settings.budget, steps=steps) if settings.budget else None
+
+
 def train_word2vec(
-    trainer: InPlaceTrainer, settings: WordTrainSettings, checkpoints: Checkpoints, metrics: Metrics, report: Report
-) -> Outcome:
-    """Train from the latest checkpoint until the steps are done, the budget is spent, or a signal arrives."""
+    trainer: InPlaceTrainer,
+    settings: WordTrainSettings,
+    checkpoints: Checkpoints,
+    metrics: Metrics,
+    report: Report,
+    pace: Pace | None = None,
+    record_plan: Callable[[Plan], None] = lambda plan: None,
+) -> tuple[Outcome, Plan]:
+    """Train from the latest checkpoint until the plan is done, the budget is spent, or a signal arrives.
+
+    With a pace the plan is revised to keep the budget; ``record_plan`` is called before a revision takes effect.
+    """
     progress, stopped = restore(trainer, checkpoints, report), ""
+    plan = fixed_plan(settings)
+    plan.resume(progress)
     before, saved = progress.seconds, time.perf_counter()
     started = saved - before
     with Interrupts() as interrupts:
-        while progress.step < settings.steps and not stopped:
-            rate = trainer.rate(progress.step, settings.steps)
-            loss, tokens = trainer.update(progress.step, settings.steps)
+        while progress.step < plan.steps and not stopped:
+            position, after = progress.position, plan.position(progress, ahead=1)
+            loss, tokens = trainer.update(progress.step, position, after)
             if not math.isfinite(loss):
                 raise InputError(f"the loss is not finite at step {progress.step + 1}", hint="use a lower train.lr")
-            progress.step, progress.tokens = progress.step + 1, progress.tokens + tokens
-            progress.seconds = time.perf_counter() - started
+            progress.step, progress.updates = progress.step + 1, progress.updates + 1
+            progress.tokens += tokens
+            progress.seconds, step_seconds = time.perf_counter() - started, progress.seconds
             progress.losses.append(loss)
-            log(progress, settings, rate, metrics, report)
-            if progress.step == settings.steps:
+            plan.advance(progress)
+            if pace is not None:
+                pace.add_step(progress.seconds - step_seconds)
+                first = not pace.first_plan
+                steps = pace.planned_steps(progress.step, plan.steps, progress.position)
+                if steps != plan.steps:
+                    plan.revise(progress, steps, plan.threads)
+                    record_plan(plan)
+                    report("plan", {"steps": steps, "step_seconds": pace.step_seconds, "first": first})
+            plan.follow(progress)
+            log(progress, plan.steps, settings, trainer.rate(position), metrics, report)
+            if progress.step >= plan.steps:
                 break
             if checkpoint_due(settings, progress.step, saved):
                 save(trainer, progress, checkpoints)
                 saved = time.perf_counter()
-            over_budget = 0 < settings.budget < progress.seconds - before
+            over_budget = pace is None and 0 < settings.budget < progress.seconds - before
             stopped = interrupts.signal or ("budget" if over_budget else "")
     if stopped:
         save(trainer, progress, checkpoints, STOP)
-    return Outcome(stopped or "finished", progress.step, progress.seconds, 0.0, progress.tokens)
+    ended = stopped or "finished"
+    return Outcome(ended, progress.step, progress.seconds, 0.0, progress.tokens, pace), plan
 
 
 def restore(trainer: InPlaceTrainer, checkpoints: Checkpoints, report: Report) -> InPlaceProgress:
@@ -118,12 +131,14 @@ def checkpoint_due(settings: WordTrainSettings, step: int, saved: float) -> bool
     return time.perf_counter() - saved > CHECKPOINT_SECONDS
 
 
-def log(progress: InPlaceProgress, settings: WordTrainSettings, rate: float, metrics: Metrics, report: Report) -> None:
+def log(
+    progress: InPlaceProgress, steps: int, settings: WordTrainSettings, rate: float, metrics: Metrics, report: Report
+) -> None:
     """Report a step, and every ``log_every`` steps write a metrics record with the mean loss."""
-    left = (settings.steps - progress.step) * progress.seconds / progress.step
-    values = {"step": progress.step, "steps": settings.steps, "loss": progress.losses[-1], "left": left}
+    left = (steps - progress.step) * progress.seconds / progress.step
+    values = {"step": progress.step, "steps": steps, "loss": progress.losses[-1], "left": left}
     report("step", {**values, "tokens_per_second": progress.tokens / progress.seconds})
-    if progress.step % settings.log_every == 0 or progress.step == settings.steps:
+    if progress.step % settings.log_every == 0 or progress.step >= steps:
         loss = sum(progress.losses) / len(progress.losses)
         metrics.write({"step": progress.step, "loss": loss, "lr": rate, "seconds": round(progress.seconds, 3)})
         progress.losses.clear()

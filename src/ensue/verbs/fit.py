@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 import ensue
+from ensue.core.cpu_load import CPULoad
 from ensue.core.device import check_bf16
 from ensue.core.durations import seconds
 from ensue.core.errors import InputError, Interrupted
@@ -41,13 +42,14 @@ from ensue.tasks.labels.features import describe_features
 from ensue.tasks.settings import Settings
 from ensue.tasks.spec import Task
 from ensue.tasks.table import task_of, trained_by_counting
-from ensue.train.budget import plan_steps
 from ensue.train.checkpoints import Checkpoints
 from ensue.train.counting import fit_by_counting
 from ensue.train.interrupts import sigterm_as_interrupt
 from ensue.train.loop import train
 from ensue.train.metrics import Metrics
 from ensue.train.model_selection import select_weights
+from ensue.train.plan import resolve_steps
+from ensue.train.planning import plan_by_budget
 from ensue.train.process_group import join_process_group
 from ensue.train.ranks import Ranks
 from ensue.train.training import Outcome, Training
@@ -117,13 +119,17 @@ class Fit:
     model: Any
     report: Report
     ranks: Ranks
+    cpu_load: CPULoad
+    """What other processes have used since the command started."""
+    fixed_threads: bool
+    """True if the number of threads was set by hand."""
 
 
 def _train_run(
     folder: RunFolder, settings: Settings, initial: Run | None, resume: bool, force: bool, report: Report, ranks: Ranks
 ) -> Run:
     """Train a run with resolved settings; ``initial`` is the run that its weights come from."""
-    task = task_of(settings)
+    task, cpu_load, fixed_threads = task_of(settings), CPULoad(), bool(settings.train.threads)
     check_trainable(settings, ranks, report)
     _prepare_process(settings, ranks)
 
@@ -144,7 +150,7 @@ def _train_run(
     data = replace(settings.data, hash=corpus.hash)
     settings = replace(settings, data=data, model=asdict(system_config(model)))
 
-    work = Fit(folder, settings, task, corpus, model, report, ranks)
+    work = Fit(folder, settings, task, corpus, model, report, ranks, cpu_load, fixed_threads)
     train_model = _plan(work)
     if not resume:
         ranks.barrier()
@@ -260,18 +266,33 @@ def _fit_by_gradient(work: Fit, training: Training, steps_per_epoch: int) -> Tra
     checkpoints.notes.clear()  # the loop finds the same and reports it
     purpose = f" to {task.name}" if task.by_name else ""
     work.report("phase", {"name": f"training {settings.run.system}{purpose}"})
-    if latest is None:
-        training.settings = plan_steps(training, steps_per_epoch)
-    settings = replace(settings, train=replace(training.settings, budget=0.0))  # it has become a number of steps
+    threads = torch.get_num_threads()
+
+    def planned() -> Settings:
+        """The settings with the plan so far, which the budget has become."""
+        return replace(settings, train=training.plan.settings(replace(training.settings, budget=0.0)))
+
+    def record_plan() -> None:
+        if ranks.first:
+            write_text(folder.settings, planned().toml())
+
+    if settings.train.budget and (latest is None or not settings.train.steps):
+        training.record_plan = record_plan
+        plan_by_budget(training, steps_per_epoch, work.cpu_load, work.fixed_threads)
+    elif latest is None:
+        training.settings = resolve_steps(training.settings, steps_per_epoch)
+    if training.pace is None:
+        record_plan()
     if ranks.first:
-        write_text(folder.settings, settings.toml())
         training.metrics = Metrics(folder.path, latest.step if latest else 0)
     training.with_weights = ranks.distribute(model, training.device)
     try:
         outcome = train(training)
     finally:
+        torch.set_num_threads(threads)
         if training.metrics is not None:
             training.metrics.close()
+    settings = planned()
     ranks.copy_full_weights(model, full)
     if not ranks.first:
         return model, settings, outcome
@@ -309,7 +330,9 @@ def _measure_and_write(work: Fit, outcome: Outcome) -> None:
         "parameters": sum(p.numel() for p in model.parameters()),
         **({"ngrams": sum(model.counts)} if isinstance(model, NGram) else {}),
         "bytes": folder.weights.stat().st_size,
+        **({"budget": outcome.pace.figures()} if outcome.pace else {}),
     }
+    report_all(outcome.pace.remarks(outcome.step) if outcome.pace else (), work.report)
     if not outcome.stopped.startswith("SIG"):
         valid = work.task.final_figures(settings, model, work.corpus, folder, work.report)
         figures |= {"valid": valid} if valid is not None else {}

@@ -169,7 +169,7 @@ def trained(mode="skipgram", objective="negative", seed=0, threads=1, steps=20):
     words = topics()
     counts = np.bincount(words[words >= 0], minlength=10)
     trainer = Word2VecTrainer(model, words, counts, lr=0.05, subsample=0.0, seed=seed, threads=threads)
-    losses = [trainer.update(step, steps)[0] for step in range(steps)]
+    losses = [trainer.update(step, step / steps, (step + 1) / steps)[0] for step in range(steps)]
     return model, losses
 
 
@@ -198,13 +198,13 @@ def test_chunks_cover_the_text_again_and_again(monkeypatch):
     monkeypatch.setattr(trainer, "_train_part", lambda rate, decay, part, seed: seen.append(len(part)) or np.ones(2))
     assert trainer.steps_per_epoch == 2
     for step in range(4):
-        trainer.update(step, 4)
+        trainer.update(step, step / 4, (step + 1) / 4)
     assert seen == [CHUNK_WORDS, 5, CHUNK_WORDS, 5]
 
 
 def test_the_rate_falls_linearly_to_its_floor():
     trainer = Word2VecTrainer(model_of(), np.zeros(3, np.int32), np.full(9, 1), lr=0.1, floor=0.05)
-    assert [round(trainer.rate(step, 10), 6) for step in (0, 5, 9, 10)] == [0.1, 0.05, 0.01, 0.005]
+    assert [round(trainer.rate(step / 10), 6) for step in (0, 5, 9, 10)] == [0.1, 0.05, 0.01, 0.005]
 
 
 def test_probabilities_are_the_softmax_of_the_lectures_and_sum_to_one():

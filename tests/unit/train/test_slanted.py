@@ -2,15 +2,11 @@
 
 import itertools
 import math
-from types import SimpleNamespace
 
 import pytest
 
-from ensue.train import budget as planning
-from ensue.train.budget import plan_steps, stage_seconds, steps_within
 from ensue.train.layer_unfreezing import LayerUnfreezing
 from ensue.train.optimisers import build_optimiser, learning_rate
-from ensue.train.ranks import Ranks
 from ensue.train.settings import LabelTrainSettings, TrainSettings
 
 
@@ -63,27 +59,3 @@ def test_each_layer_learns_at_the_next_ones_rate_over_2_6():
     rates = [0.01 * scale[id(model[name].weight)] for name in model]
     assert rates == pytest.approx([0.01 / 2.6**3, 0.01 / 2.6**2, 0.01 / 2.6, 0.01])
     assert all(low == pytest.approx(high / 2.6) for low, high in itertools.pairwise(rates))
-
-
-def test_a_budget_is_planned_at_the_pace_of_each_stage(monkeypatch):
-    """Frozen steps take 10 ms and the last ones 30 ms: a plan at 10 ms for all would be three times too long."""
-    unfreezing = LayerUnfreezing({"embed": 0, "layer": 1, "head": 2}, frozen=2, every=100)
-    assert (unfreezing.stages, unfreezing.last_stage_step) == (3, 200)
-    monkeypatch.setattr(planning, "update_seconds", lambda work, limit, first=0: 0.01 if first == 0 else 0.03)
-    reports = []
-    settings = LabelTrainSettings(budget=100.0, budget_covers="training")
-    told = {"evaluate": None, "report": lambda *one: reports.append(one), "ranks": Ranks()}
-    work = SimpleNamespace(settings=settings, unfreezing=unfreezing, **told)
-    assert stage_seconds(work, 1.0) == pytest.approx([0.01, 0.02, 0.03])
-    planned = plan_steps(work, 50)
-    wanted = 200 + int((100 * planning.PLANNED_SHARE - 100 * 0.01 - 100 * 0.02) / 0.03)
-    assert planned.steps == wanted == steps_within(100 * planning.PLANNED_SHARE, [0.01, 0.02, 0.03], unfreezing)
-    assert reports[0][1]["steps"] == wanted
-    work.unfreezing = LayerUnfreezing({"embed": 0, "head": 1}, frozen=1)  # never let go: one pace
-    assert stage_seconds(work, 1.0) == [0.01] and plan_steps(work, 50).steps == int(100 * planning.PLANNED_SHARE / 0.01)
-
-
-def test_a_time_that_ends_while_layers_are_frozen():
-    unfreezing = LayerUnfreezing({"embed": 0, "head": 1}, frozen=1, every=10)
-    assert steps_within(0.05, [0.01, 0.1], unfreezing) == 5
-    assert steps_within(0.3000001, [0.01, 0.1], unfreezing) == 12

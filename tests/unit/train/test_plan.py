@@ -1,0 +1,179 @@
+import itertools
+
+import pytest
+import torch
+from test_loop import Broken, breaking, next_token_loss, weights, work
+
+from ensue.core.errors import InputError
+from ensue.train.budget import PLANNED_SHARE, PROVISIONAL_STEPS, Pace
+from ensue.train.loop import train
+from ensue.train.optimisers import learning_rate
+from ensue.train.plan import Plan, Revision, fixed_plan, parse_revision, resolve_steps
+from ensue.train.progress import Progress
+from ensue.train.settings import TrainSettings
+
+
+def simulated(step_seconds, budget=100.0, steps=0, first=0.0):
+    """Steps and time of a training at a speed given as a function of the time."""
+    pace = Pace(budget, steps=steps)
+    plan, progress, now = Plan([Revision(0, steps or PROVISIONAL_STEPS, 0)]), Progress(), 0.0
+    rates = []
+    while progress.step < plan.steps:
+        rates.append(learning_rate(plan.schedule_step(progress), plan.steps, TrainSettings(lr=1.0, warmup=0.1)))
+        seconds = step_seconds(now) + (first if progress.step == 0 else 0.0)
+        now += seconds
+        progress.step, progress.updates = progress.step + 1, progress.updates + 1
+        plan.advance(progress)
+        pace.add_step(seconds)
+        planned = pace.planned_steps(progress.step, plan.steps, progress.position)
+        if planned != plan.steps:
+            plan.revise(progress, planned, 0)
+        plan.follow(progress)
+    return progress, now, plan, rates
+
+
+SPEEDS = {
+    "steady": lambda now: 0.1,
+    "ten times slower from half on": lambda now: 0.1 if now < 50 else 1.0,
+    "ten times faster from half on": lambda now: 1.0 if now < 50 else 0.1,
+    "busy every ten seconds": lambda now: 0.5 if int(now / 10) % 2 else 0.05,
+    "slower and slower": lambda now: 0.05 + now / 500,
+}
+
+
+@pytest.mark.parametrize("speed", SPEEDS.values(), ids=SPEEDS)
+def test_a_budget_is_kept_whatever_the_machine_does(speed):
+    progress, used, plan, _ = simulated(speed)
+    assert 90 < used <= 104 and progress.step == plan.steps
+
+
+@pytest.mark.parametrize("speed", SPEEDS.values(), ids=SPEEDS)
+def test_the_schedule_reaches_its_end_and_never_jumps(speed):
+    progress, _, _, rates = simulated(speed)
+    assert progress.position == pytest.approx(1.0) and rates[-1] == pytest.approx(0.05, abs=0.02)
+    assert all(abs(after - before) < 0.25 for before, after in itertools.pairwise(rates[5:]))
+    peak = rates.index(max(rates))
+    assert all(before >= after - 1e-9 for before, after in itertools.pairwise(rates[peak:]))
+
+
+def test_a_first_step_that_compiles_does_not_count_as_the_speed():
+    progress, used, *_ = simulated(SPEEDS["steady"], first=20.0)
+    assert 90 < used <= 104 and progress.step > 700
+
+
+def test_a_step_longer_than_the_budget_is_the_only_one():
+    progress, used, *_ = simulated(lambda now: 300.0)
+    assert (progress.step, used) == (1, 300.0)
+
+
+def test_the_steps_that_were_asked_for_are_never_exceeded():
+    progress, used, plan, _ = simulated(SPEEDS["steady"], steps=50)
+    assert progress.step == 50 and used == pytest.approx(5.0) and len(plan.revisions) == 1
+
+
+def test_a_steady_machine_needs_few_revisions():
+    assert len(simulated(SPEEDS["steady"])[2].revisions) <= 4
+
+
+def test_an_unrevised_plan_follows_the_steps_themselves():
+    plan, progress = fixed_plan(TrainSettings(steps=30)), Progress()
+    for step in range(30):
+        assert plan.schedule_step(progress) == step
+        progress.step += 1
+        plan.advance(progress)
+        assert progress.position == progress.step / 30
+
+
+def test_revisions_are_read_as_they_are_written():
+    revisions = [Revision(0, 1000, 2), Revision(2, 279, 1), Revision(40, 1, 0)]
+    assert [parse_revision(str(one)) for one in revisions] == revisions
+    assert str(revisions[1]) == "2: 279 steps, 1 thread"
+    with pytest.raises(InputError, match=r"train\.plan has '2: many steps'"):
+        parse_revision("2: many steps")
+
+
+def test_a_plan_is_dropped_if_other_steps_are_asked_for():
+    settings = TrainSettings(steps=20, plan=("0: 1000 steps, 1 thread", "2: 20 steps, 1 thread"))
+    assert len(fixed_plan(settings).revisions) == 2
+    assert fixed_plan(TrainSettings(steps=24, plan=settings.plan)).revisions == [Revision(0, 24, 0)]
+
+
+def with_budget(folder, objective=next_token_loss, slow_from=8):
+    """A training of a simulated second a step, ten from a step on, with a budget of 40 seconds."""
+    training = work(folder, objective, steps=0, budget=40.0, eval_every=0, checkpoint_every=0, evaluations=3)
+    seconds = (1.0 if number < slow_from else 5.0 for number in itertools.count())
+    training.pace = Pace(40.0)
+    add = training.pace.add_step
+    training.pace.add_step = lambda _: add(next(seconds))
+    training.pace.add_other = lambda _: None
+    training.plan = Plan([Revision(0, PROVISIONAL_STEPS, 1)])
+    training.evaluate = lambda stop: {"valid_loss": float(weights(training).square().sum())}
+    return training
+
+
+def repeated(folder, settings, objective=next_token_loss):
+    training = work(folder, objective)
+    training.settings = resolve_steps(settings, 10)
+    training.evaluate = lambda stop: {"valid_loss": float(weights(training).square().sum())}
+    return training
+
+
+def test_a_repeated_run_follows_the_recorded_plan_to_the_same_bits(tmp_path):
+    first = with_budget(tmp_path / "first")
+    outcome = train(first)
+    recorded = first.plan.settings(first.settings)
+    assert len(recorded.plan) >= 3 and outcome.step == recorded.steps < 30
+    second = repeated(tmp_path / "second", recorded)
+    train(second)
+    assert torch.equal(weights(first), weights(second))
+    assert first.checkpoints.best().step == second.checkpoints.best().step
+
+
+@pytest.mark.parametrize("at", [2, 7, 12])
+def test_a_killed_run_resumes_along_the_recorded_plan(tmp_path, at):
+    """The plan is recorded before a revision takes effect, so steps after the last checkpoint are made again alike."""
+    recorded = []
+    broken = with_budget(tmp_path / "broken", breaking(at))
+    broken.record_plan = lambda: recorded.append(broken.plan.settings(broken.settings))
+    with pytest.raises(Broken):
+        train(broken)
+    if not recorded:  # killed before there was a plan: nothing but the budget is known
+        assert at == 2
+        return
+    resumed = repeated(tmp_path / "broken", recorded[-1])
+    train(resumed)
+    whole = repeated(tmp_path / "whole", recorded[-1])
+    train(whole)
+    assert torch.equal(weights(whole), weights(resumed))
+
+
+def test_a_rollback_in_a_revised_plan_is_repeated_alike(tmp_path):
+    def explodes_at(call):
+        calls = [0]
+
+        def objective(model, batch, state):
+            calls[0] += 1
+            loss, after = next_token_loss(model, batch, state)
+            return (loss * float("nan") if calls[0] == call else loss), after
+
+        return objective
+
+    first = with_budget(tmp_path / "first", explodes_at(11))
+    train(first)
+    second = repeated(tmp_path / "second", first.plan.settings(first.settings), explodes_at(11))
+    train(second)
+    assert torch.equal(weights(first), weights(second))
+
+
+def test_evaluations_that_cost_time_leave_less_for_steps():
+    pace = Pace(100.0, evaluations=5, evaluation=10.0)
+    assert pace.left(0.0) == pytest.approx(100 * PLANNED_SHARE - 50)
+    assert pace.left(0.5) == pytest.approx(100 * PLANNED_SHARE - 30)
+    assert pace.left(1.0) == pytest.approx(100 * PLANNED_SHARE)
+
+
+def test_an_excess_is_explained():
+    pace = Pace(10.0)
+    pace.add_step(1.0)
+    pace.add_step(14.0)
+    assert any("training took 15 s of 10 s: a step took 14 s" in remark for remark in pace.remarks(2))
