@@ -173,6 +173,11 @@ def _train(work: Callable[..., Run], as_json: bool) -> None:
         print_lines(run.score_lines(figures["valid"]))
 
 
+def _names(text: str) -> list[str]:
+    """Names separated by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def _label_counts(labels: str) -> list[int]:
     """``--labels`` as numbers."""
     words = [word.strip() for word in labels.split(",")] if labels else []
@@ -216,6 +221,7 @@ def race(
     resume: Annotated[
         bool, Option(help="keep the systems that are finished and train the others", show_default=False)
     ] = False,
+    repeat: Annotated[str, Option(metavar="SYSTEM,…", help="with --resume: train these systems again")] = "",
     as_json: options.Json = False,
 ) -> None:
     """compare systems on the same data and budget
@@ -233,7 +239,7 @@ def race(
         result = verb(
             data,
             task=task,
-            systems=None if systems is None else [name.strip() for name in systems.split(",") if name.strip()],
+            systems=None if systems is None else _names(systems),
             budget=budget,
             match=match.value,
             seeds=seeds,
@@ -244,6 +250,7 @@ def race(
             out=out,
             force=force,
             resume=resume,
+            repeat=_names(repeat),
             again=shlex.join(["ensue", *(word for word in sys.argv[1:] if word != "--force"), "--resume"]),
             report=display,
         )
@@ -251,7 +258,7 @@ def race(
         print_json(result.as_dict())
         return
     print_table(*result.table())
-    print_lines(result.remarks())
+    print_lines([*result.remarks(), *result.conditions()])
     if all(entrant.value is None for entrant in result.entrants):
         raise InputError("every system failed", where=str(out))
     print_line(f"table and chart: {out / 'race.md'}, {out / 'race.png'}, {out / 'race.html'}")

@@ -51,8 +51,12 @@ class CPULoad:
         before, self._before = self._before, self._now()
         return _cores_of_others(before, self._before)
 
+    def restart_mean(self) -> None:
+        """Let ``mean_others`` start here."""
+        self._total = self._now()
+
     def mean_others(self) -> float:
-        """Return the cores that others used since this was made, on average; 0 if it cannot be known."""
+        """Return the cores that others used on average since the (re)start; 0 if it cannot be known."""
         return _cores_of_others(self._total, self._now()) or 0.0
 
 

@@ -43,4 +43,5 @@ def plan_by_budget(training: Training, steps_per_epoch: int, load: CPULoad, fixe
             pace.evaluation = min(seconds, EVALUATION_SHARE * settings.budget)
             pace.evaluations = evaluations
         pace.spent = time.perf_counter() - started
+    load.restart_mean()
     training.pace = pace

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ensue.core.errors import InputError, Interrupted
+from ensue.core.errors import InputError, Interrupted, unknown_name
 from ensue.core.events import Report, silent, without_repeated_notes
 from ensue.core.files import read_json, write_json, write_text
 from ensue.core.run_folder import RunFolder
@@ -49,6 +49,7 @@ def race(
     out: str | Path = "runs/race",
     force: bool = False,
     resume: bool = False,
+    repeat: Sequence[str] = (),
     again: str = "",
     report: Report = silent,
 ) -> Race:
@@ -56,8 +57,9 @@ def race(
 
     ``task`` is lm, translate, or one that labels (classify, tag …). For the latter ``begin_with`` is a run whose system
     is also trained from its weights, and ``labels`` are numbers of labels to train on. Each is trained for ``budget``
-    (60s); with ``labels`` and no budget for the task's epochs, and at least 60 updates. ``again`` is the command that
-    resumes the race, for the message of an interrupted one.
+    (60s); with ``labels`` and no budget for the task's epochs, and at least 60 updates. ``repeat`` names systems that a
+    resumed race trains again, e.g. because the machine was busy. ``again`` is the command that resumes the race, for
+    the message of an interrupted one.
     """
     folder, settings = Path(out), settings or {}
     plan = plan_race(
@@ -73,6 +75,7 @@ def race(
         settings=settings,
     )
     _check_folder(folder, force, resume)
+    _check_repeated(repeat, plan, resume)
     report = without_repeated_notes(report)
     corpus = read_shared_corpus(plan, report)
     result = Race(_facts(plan, settings, corpus), [], plan.rules, plan.task.labels)
@@ -82,6 +85,9 @@ def race(
     again = again or f"race(…, out={str(folder)!r}, resume=True)"
     for candidate in candidates(plan, corpus, RunFolder(folder)):
         report("race", {"text": f"— {candidate.name}"})
+        if candidate.system in repeat:
+            for path in _run_paths(plan, candidate, folder):
+                shutil.rmtree(path, ignore_errors=True)
         try:
             result.entrants.append(_train_seeds(plan, candidate, folder, report))
         except Interrupted as stop:
@@ -126,6 +132,22 @@ def _check_folder(folder: Path, force: bool, resume: bool) -> None:
             raise InputError(what, where=where, hint="choose another --out")
 
 
+def _check_repeated(repeat: Sequence[str], plan: RacePlan, resume: bool) -> None:
+    """Refuse systems to train again that are not in the race, or without a race to resume."""
+    if repeat and not resume:
+        raise InputError("--repeat trains systems of a finished race again", hint="add --resume")
+    for name in repeat:
+        if name not in plan.systems:
+            raise unknown_name("system", name, plan.systems)
+
+
+def _run_paths(plan: RacePlan, candidate: Candidate, folder: Path) -> list[Path]:
+    """The folder of each seed of a candidate."""
+    if plan.seeds == 1:
+        return [folder / candidate.folder]
+    return [folder / f"{candidate.folder}-{number}" for number in range(plan.seeds)]
+
+
 def _make_folder(folder: Path, facts: dict[str, Any], resume: bool) -> None:
     """Make the folder, or check that it holds this race: one table must not mix results of different races."""
     if resume:
@@ -144,8 +166,7 @@ def _train_seeds(plan: RacePlan, candidate: Candidate, folder: Path, report: Rep
     remarks: list[str] = []
     errors: list[str] = []
     measure = plan.rules.measure
-    for number in range(plan.seeds):
-        path = folder / (candidate.folder if plan.seeds == 1 else f"{candidate.folder}-{number}")
+    for number, path in enumerate(_run_paths(plan, candidate, folder)):
         seed = int(candidate.settings.get("seed", 0)) + number
         name = candidate.name if plan.seeds == 1 else f"{candidate.name}, seed {seed}"
         try:
@@ -189,7 +210,7 @@ def _remark(run: Run) -> str:
     figures = run.config["figures"]
     if figures["stopped"] == "budget":
         planned = run.settings.get("train.steps", "?")
-        return f"cut short at step {figures['steps']:,} of {planned:,} planned: the machine slowed down"
+        return f"cut short by the budget at step {figures['steps']:,} of {planned:,} planned"
     if any(layer.kernel == "reference" for layer in run.model.modules() if isinstance(layer, Recurrent)):
         return "uses the reference loop: no fused kernel computes this cell"
     if isinstance(run.model, NGram):

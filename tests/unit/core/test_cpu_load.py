@@ -41,7 +41,8 @@ def test_openmp_is_told_to_sleep_before_torch_is_loaded_unless_the_user_decided(
     code = "import os, ensue; print(os.environ.get('GOMP_SPINCOUNT'), os.environ.get('OMP_WAIT_POLICY'))"
 
     def printed(**more):
-        return subprocess.run([sys.executable, "-c", code], env=more, capture_output=True, text=True).stdout.split()
+        done = subprocess.run([sys.executable, "-c", code], env=more, capture_output=True, text=True, check=True)
+        return done.stdout.split()
 
     assert printed() == [cpu_load.SPINS, "None"]
     assert printed(OMP_WAIT_POLICY="active") == ["None", "active"]

@@ -121,3 +121,39 @@ def test_systems_that_cannot_be_compared_are_refused(text, name, why):
 def test_the_best_comes_first_and_failures_last():
     ranked = Race({}, [Entrant("bad"), Entrant("worse", 3.0), Entrant("better", 2.0)], race_task("lm")[1]).ranked()
     assert [one.system for one in ranked] == ["better", "worse", "bad"]
+
+
+def race_beside(**others):
+    """A race in which other processes used so many cores beside each system."""
+    rules = race_task("lm")[1]
+    return Race({}, [Entrant(system, 2.0, others=cores) for system, cores in others.items()], rules)
+
+
+def test_unequal_conditions_are_said_with_their_remedy():
+    (line,) = race_beside(ngram=None, lstm=0.1, gpt=1.4).conditions()
+    assert "beside gpt (1.4)" in line and "(0.1)" in line
+    assert "--resume --repeat gpt" in line and "--match tokens" in line
+
+
+def test_conditions_that_are_equally_bad_are_said_and_good_ones_are_not():
+    (line,) = race_beside(ngram=None, lstm=1.3, gpt=1.4).conditions()
+    assert "throughout" in line and "--repeat" not in line
+    assert race_beside(ngram=None, lstm=0.1, gpt=0.2).conditions() == []
+    assert race_beside(ngram=None).conditions() == []
+
+
+def test_a_repeated_system_is_trained_again_and_the_others_are_kept(text):
+    entrants(1, text, systems=("rnn", "gru"))
+    folder = text.parent / "race"
+    before = {name: (folder / name / "model.safetensors").stat().st_mtime_ns for name in ("rnn", "gru")}
+    result = entrants(1, text, systems=("rnn", "gru"), resume=True, repeat=("gru",))
+    after = {name: (folder / name / "model.safetensors").stat().st_mtime_ns for name in ("rnn", "gru")}
+    assert before["rnn"] == after["rnn"] and before["gru"] < after["gru"] and len(result.entrants) == 2
+
+
+def test_repeating_needs_a_race_and_one_of_its_systems(text):
+    with pytest.raises(InputError, match="add --resume"):
+        entrants(1, text, repeat=("rnn",))
+    entrants(1, text)
+    with pytest.raises(InputError, match="unknown system 'gru'"):
+        entrants(1, text, resume=True, repeat=("gru",))

@@ -10,6 +10,10 @@ from ensue.core.wording import counted, listed
 from ensue.look.race import entrant_name
 from ensue.runs.run import Run
 from ensue.tasks.spec import RaceSpec
+from ensue.train.budget import BUSY
+
+UNEQUAL = 0.3
+"""A difference in cores used by other processes that may change the ranking."""
 
 
 @dataclass
@@ -29,6 +33,8 @@ class Entrant:
     bytes: int | None = None
     tokens: int | None = None
     """Tokens trained on."""
+    others: float | None = None
+    """Cores that other processes used while it trained; None without a time budget."""
     spread: float = 0.0
     """The difference of the highest and the lowest value over the seeds that worked."""
     seeds: list[dict[str, Any]] = field(default_factory=list)
@@ -49,6 +55,7 @@ def run_figures(rules: RaceSpec, run: Run) -> dict[str, Any]:
     valid = figures["valid"]  # tags without entities have no precision
     measured = {measure.key: measure.of(valid) if measure.key in valid else None for measure in rules.measures}
     measured |= {name: figures[name] for name in ("seconds", "parameters", "bytes", "tokens")}
+    measured |= {"others": figures["budget"]["others"]} if "budget" in figures else {}
     return measured | ({"seed": int(run.settings["seed"])} if run.spec.labels else {})
 
 
@@ -62,6 +69,7 @@ def mean_entrant(rules: RaceSpec, system: str, start: str, labels: int, seeds: l
         entrant.measures = {name: mean(one[name] for one in seeds) for name in known}
         entrant.value, entrant.spread = entrant.measures[key], max(values) - min(values)
         entrant.seconds = mean(one["seconds"] for one in seeds)
+        entrant.others = max((one["others"] for one in seeds if "others" in one), default=None)
         entrant.parameters, entrant.bytes, entrant.tokens = (seeds[0][n] for n in ("parameters", "bytes", "tokens"))
     return entrant
 
@@ -84,7 +92,7 @@ class Race:
         """A result for race.json; missing measures are None."""
         start = {"start": e.start, "labels": e.labels} if self.labels else {}
         measures = {measure.key: e.measures.get(measure.key) for measure in self.rules.measures}
-        costs = {name: getattr(e, name) for name in ("seconds", "parameters", "bytes", "tokens")}
+        costs = {name: getattr(e, name) for name in ("seconds", "parameters", "bytes", "tokens", "others")}
         seed = {"seed": e.seeds[0]["seed"] if e.seeds else None} if self.labels else {}
         rest = {name: getattr(e, name) for name in ("spread", "seeds", "remark", "error")}
         return {"system": e.system, **start, **measures, **costs, **seed, **rest}
@@ -156,6 +164,26 @@ class Race:
             for (name, text), labels in remarks.items()
         ]
 
+    def starved(self) -> list[Entrant]:
+        """Those that had clearly less of the machine than another one: the table does not compare them fairly."""
+        known = [e for e in self.entrants if e.others is not None]
+        least = min((e.others or 0.0 for e in known), default=0.0)
+        return [e for e in known if (e.others or 0.0) > least + UNEQUAL]
+
+    def conditions(self) -> list[str]:
+        """What other processes took from the systems, and how to repeat those that had less than the others."""
+        used = [e.others for e in self.entrants if e.others is not None]
+        if starved := self.starved():
+            names = listed([f"{e.system} ({e.others:.1f})" for e in starved])
+            systems = ",".join(dict.fromkeys(e.system for e in starved))
+            return [
+                f"unequal conditions: other processes used more cores beside {names} than beside the others "
+                f"({min(used):.1f}); --resume --repeat {systems} trains again, --match tokens compares at equal data"
+            ]
+        if used and min(used) > BUSY:
+            return [f"other processes used {mean(used):.1f} cores throughout: all trained less than on a quiet machine"]
+        return []
+
     def markdown(self) -> str:
         """The text of race.md."""
         columns, rows = self.table()
@@ -166,7 +194,7 @@ class Race:
             "|---" * len(columns) + "|",
             *("| " + " | ".join(row) + " |" for row in rows),
             "",
-            *(f"- {line}" for line in self.remarks()),
+            *(f"- {line}" for line in (*self.remarks(), *self.conditions())),
         ]
         return "\n".join(lines).rstrip() + "\n"
 
