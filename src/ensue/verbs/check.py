@@ -30,6 +30,7 @@ PROOF_SETTINGS = (
     "embeddings=",
     "train.keep=last",
     "train.budget=0",
+    "train.plan=",  # it belongs to the run's own number of steps
     "train.checkpoint_every=5",
     "train.eval_every=8",
     "train.log_every=1",
