@@ -150,9 +150,12 @@ def evaluation_seconds(evaluate: Callable[[Callable[[], bool]], object] | None, 
 
 
 def affordable_evaluations(budget: float, seconds: float, wanted: int) -> int:
-    """Return how many evaluations fit into their share of the budget, at least one and at most ``wanted``.
+    """Return how many evaluations fit into their share of the budget, at most ``wanted``; 0 if only one does.
 
-    >>> affordable_evaluations(100.0, 5.0, 10), affordable_evaluations(100.0, 50.0, 10)
-    (3, 1)
+    Evaluations choose the best weights; a single one, at the end, has nothing to choose from.
+
+    >>> affordable_evaluations(100.0, 5.0, 10), affordable_evaluations(100.0, 10.0, 10)
+    (3, 0)
     """
-    return max(1, min(wanted, int(EVALUATION_SHARE * budget / seconds))) if seconds else wanted
+    fitting = min(wanted, int(EVALUATION_SHARE * budget / seconds)) if seconds else wanted
+    return fitting if fitting > 1 else 0

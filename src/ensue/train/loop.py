@@ -148,7 +148,8 @@ def evaluate(training: Training, progress: Progress, interrupts: Interrupts) -> 
     """Evaluate if it is time, and save the best weights; an interrupted evaluation is repeated on resume."""
     plan, settings = training.plan, training.settings
     due = progress.step >= plan.steps or plan.due(progress, settings.eval_every, settings.evaluations)
-    if training.evaluate is None or not due:
+    none_wanted = not (settings.eval_every or settings.evaluations)
+    if training.evaluate is None or none_wanted or not due:
         return {}
     training.model.eval()
     started = time.perf_counter()

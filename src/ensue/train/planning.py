@@ -36,12 +36,11 @@ def plan_by_budget(training: Training, steps_per_epoch: int, load: CPULoad, fixe
         evaluate = partial(evaluate, ranks=training.ranks)
     seconds = evaluation_seconds(evaluate, settings.budget * EVALUATION_SHARE)
     evaluations = affordable_evaluations(settings.budget, seconds, settings.evaluations)
-    evaluations = training.ranks.broadcast(evaluations)
+    evaluations = training.ranks.broadcast(evaluations if covers_all else max(1, evaluations))
     training.settings = replace(settings, evaluations=evaluations)
     if covers_all:
-        if not settings.eval_every:
-            pace.evaluation = min(seconds, EVALUATION_SHARE * settings.budget)
-            pace.evaluations = evaluations
+        if evaluations and not settings.eval_every:
+            pace.evaluation, pace.evaluations = seconds, evaluations
         pace.spent = time.perf_counter() - started
     load.restart_mean()
     training.pace = pace

@@ -52,7 +52,8 @@ class TrainSettings:
     checkpoint_every: int = 0
     """Steps between checkpoints; 0 means ten in the whole run."""
     evaluations: int = 10
-    """Number of evaluations in the whole run if eval_every is 0; lowered where they would take much of the budget."""
+    """Number of evaluations in the whole run if eval_every is 0; lowered, to none if need be, where they would take much
+    of the budget."""
     log_every: int = 10
     """Steps between records in metrics.jsonl."""
     eval_every: int = 0
@@ -76,8 +77,17 @@ class TrainSettings:
     less memory for long contexts)."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "accumulate", "log_every", "evaluations")
-        counts = ("steps", "checkpoint_every", "eval_every", "sample_every", "patience", "threads", "average")
+        check_positive(self, "accumulate", "log_every")
+        counts = (
+            "evaluations",
+            "steps",
+            "checkpoint_every",
+            "eval_every",
+            "sample_every",
+            "patience",
+            "threads",
+            "average",
+        )
         check_not_negative(self, *counts, "epochs", "budget", "warmup", "weight_decay", "clip")
         check(self, "threads", self.threads < 2**31, "below 2^31")  # PyTorch takes no larger number
         check(self, "lr", 0 < self.lr < float("inf"), "above 0")
