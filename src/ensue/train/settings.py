@@ -52,7 +52,7 @@ class TrainSettings:
     checkpoint_every: int = 0
     """Steps between checkpoints; 0 means ten in the whole run."""
     evaluations: int = 10
-    """Number of evaluations in the whole run if eval_every is 0; lowered, to none if need be, where they would take much
+    """Number of evaluations in the whole run if eval_every is 0; lowered, even to none, where they would take much
     of the budget."""
     log_every: int = 10
     """Steps between records in metrics.jsonl."""
