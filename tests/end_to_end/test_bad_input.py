@@ -278,7 +278,7 @@ DAMAGES = {
     "figures of a list": (config(figures=[]), "config.json: is damaged: figures is not a table"),
     "weights cut": (cut("model.safetensors", 500), "model.safetensors: is damaged"),
     "weights empty": (cut("model.safetensors", 0), "model.safetensors: is damaged"),
-    "weights gone": (lambda run: (run / "model.safetensors").unlink(), "model.safetensors: is damaged or missing"),
+    "weights gone": (lambda run: (run / "model.safetensors").unlink(), "model.safetensors: is missing"),
     "tokenizer cut": (cut("tokenizer.json", 50), "tokenizer.json: is damaged"),
     "tokenizer of nothing": (holding("tokenizer.json", b"{}"), "tokenizer.json: does not describe a tokenizer"),
     "tokenizer gone": (lambda run: (run / "tokenizer.json").unlink(), "tokenizer.json: is missing"),
@@ -290,6 +290,9 @@ def test_damaged_runs(damage, runs, text):
     shutil.copytree(runs / "lstm", "run")
     harm, says = DAMAGES[damage]
     harm(Path("run"))
+    refused("score", "run", text, says=".")
+    if "gone" not in damage:
+        RunFolder(Path("run")).write_manifest()  # as if the file had been written so
     refused("score", "run", text, says=says)
     refused("generate", "run", "--tokens", "3", says=says)
     refused("next", "run", "the", says=says)

@@ -93,12 +93,17 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with atomic_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write an indented JSON file atomically."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """A value as the text of an indented JSON file."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def finite(value: Any) -> Any:

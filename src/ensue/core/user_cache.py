@@ -17,7 +17,7 @@ WRITABLE_BY_OTHERS = 0o022
 
 
 def user_cache(kind: str) -> Path | None:
-    """Return a folder for a kind of cache: in ``$ENSUE_CACHE``, in the home, or a temporary one; None if there is none."""
+    """Return a folder for a kind of cache: in ``$ENSUE_CACHE``, in the home, or a temporary one; or None."""
     if chosen := os.environ.get("ENSUE_CACHE"):
         parents: tuple[Path | None, ...] = (Path(chosen),)
     else:

@@ -14,7 +14,6 @@ import torch
 from ensue.core.device import check_device
 from ensue.core.errors import InputError
 from ensue.core.events import Report, report_notes
-from ensue.core.files import write_text
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.core.settings import check
@@ -207,7 +206,7 @@ class WordTask(Task):
         if latest is None:
             settings = replace(settings, train=plan_word2vec(trainer, settings.train, report))
         settings = replace(settings, train=replace(settings.train, budget=0.0))  # it has become a number of steps
-        write_text(folder.settings, settings.toml())
+        folder.write_settings(settings.toml())
         metrics = Metrics(folder.path, latest.step if latest else 0)
         try:
             outcome = train_word2vec(trainer, replace(settings.train, budget=budget), checkpoints, metrics, report)
