@@ -234,8 +234,9 @@ def test_a_resumed_run_needs_its_text():
 
 
 def unfinish(run):
-    """A run as a break would leave it: without the file that is written last."""
+    """A run as a break would leave it: without the files that are written last."""
     (run / "config.json").unlink()
+    (run / "manifest.json").unlink()
 
 
 def cut(name, size):
@@ -244,11 +245,12 @@ def cut(name, size):
 
 
 def config(**changes):
-    """Change entries of config.json."""
+    """Change entries of config.json, and its digest in the manifest."""
 
     def change(run):
         path = run / "config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+        RunFolder(run).write_manifest()
 
     return change
 
@@ -290,7 +292,7 @@ def test_damaged_runs(damage, runs, text):
     shutil.copytree(runs / "lstm", "run")
     harm, says = DAMAGES[damage]
     harm(Path("run"))
-    refused("score", "run", text, says=".")
+    refused("score", "run", text)
     if "gone" not in damage:
         RunFolder(Path("run")).write_manifest()  # as if the file had been written so
     refused("score", "run", text, says=says)

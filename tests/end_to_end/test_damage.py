@@ -16,6 +16,7 @@ import ensue as package
 from ensue.core.run_folder import RunFolder
 from ensue.data.tokenizers.registry import load_tokenizer
 
+PAIR_SETTINGS = ("--set", "train.steps=2", "--set", "hidden=16", "--set", "tokenizer.joint=false")
 PAIRS = "".join(f"{line}\t{line[::-1]}\n" for line in sentences(30).splitlines())
 
 
@@ -31,7 +32,7 @@ def made(tmp_path_factory):
         "disk": ("ngram", folder / "text.txt", "--memory", "100M"),
         "lstm": ("lstm", folder / "text.txt", *TINY, "--tokenizer", "word"),
         "words": ("word2vec", folder / "text.txt", "--set", "tokenizer.min_count=1", "--set", "train.steps=2"),
-        "pairs": ("seq2seq", folder / "pairs.tsv", *TINY, "--tokenizer", "char", "--set", "tokenizer.joint=false"),
+        "pairs": ("seq2seq", folder / "pairs.tsv", *PAIR_SETTINGS, "--tokenizer", "char"),
     }
     for name, words in fits.items():
         answer = ensue("fit", *words, "--out", folder / name, "--json")

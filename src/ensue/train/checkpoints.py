@@ -147,8 +147,8 @@ class Checkpoints:
     def verify(self, path: Path) -> None:
         """Raise InputError if a file does not match the manifest or cannot be opened."""
         manifest = read_manifest(path, (PROGRESS,))
-        for name, what in damaged_files(path, manifest):
-            raise InputError(what, where=str(path / name))
+        for name, _ in damaged_files(path, manifest):
+            raise InputError(f"is damaged ({name} is missing or has changed)", where=str(path))
         try:
             for name in manifest:
                 if name.endswith(".safetensors"):

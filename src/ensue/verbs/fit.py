@@ -100,7 +100,7 @@ def fit(
         if config is not None:
             raise InputError("--resume uses the run's own run.toml", hint="leave out --config")
         resolved = resumed_settings(folder, what, typed, budget or 0.0, report)
-        damaged = folder.damage()
+        damaged = folder.damage() if folder.config.exists() else {}
         report_all([f"{folder.path / name}: {wrong}; it is written again" for name, wrong in damaged.items()], report)
         if not damaged and folder.config.exists() and folder.read_config()["figures"]["stopped"] in DONE:
             report("note", {"text": f"{folder.path} is finished: there is nothing left to do"})
