@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from ensue.core.errors import InputError
-from ensue.core.files import read_json, sha256, write_json
+from ensue.core.files import json_text, read_json, sha256, write_json
 from ensue.core.user_cache import user_cache
 
 MANIFEST = "manifest.json"
@@ -45,6 +45,8 @@ def read_manifest(folder: Path, required: Collection[str]) -> dict[str, str]:
     entries = manifest.items() if isinstance(manifest, dict) else [("", None)]
     if not all(_is_inside(name) and isinstance(value, str) and _DIGEST.fullmatch(value) for name, value in entries):
         raise InputError("is damaged: not a list of files and digests", where=str(path))
+    if path.read_bytes() != json_text(manifest).encode():
+        raise InputError("is damaged: not as it was written", where=str(path))
     if missing := [name for name in required if name not in manifest]:
         raise InputError(f"is damaged: {missing[0]} is not in it", where=str(path))
     return dict(entries)

@@ -44,6 +44,10 @@ def test_each_changed_byte_of_a_manifest_is_found(folder: Path) -> None:
             except InputError as error:
                 found = {"manifest": str(error)}
             assert found, (position, bit, changed)
+    for size in range(len(text)):
+        (folder / MANIFEST).write_bytes(text[:size])
+        with pytest.raises(InputError, match=r"manifest\.json: is damaged"):
+            wrong(folder)
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", ""])
