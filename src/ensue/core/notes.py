@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from functools import cache
 
-NOTES = logging.getLogger("ensue.notes")
+NOTES = logging.getLogger(__name__)
 """Commands print it as lines "note: …"; in Python it goes to standard error unless logging is configured."""
 
 
