@@ -198,6 +198,15 @@ def test_force_refuses_a_run_with_files_of_others(name, made):
     assert not Path("run/checkpoints").exists() and package.load("run").system == "ngram"
 
 
+def test_a_folder_of_a_process_killed_at_its_start_counts_as_empty(made):
+    Path("run").mkdir()
+    Path("run/.lock").touch()
+    command = ("fit", "ngram", made / "text.txt", "--out", "run", "--json")
+    with RunFolder(Path("run")).lock():
+        refused(*command, says="run: another process is training here")
+    assert ensue(*command).code == 0
+
+
 def test_force_deletes_a_run_behind_a_link(made):
     shutil.copytree(made / "ngram", "disk")
     Path("run").symlink_to("disk")

@@ -113,7 +113,7 @@ class RunFolder:
         if LOCKS is None:
             yield
             return
-        with (self.path / ".lock").open("w") as file:
+        with (self.path / run_files.LOCK).open("w") as file:
             try:
                 LOCKS.flock(file, LOCKS.LOCK_EX | LOCKS.LOCK_NB)
             except OSError as error:
@@ -126,7 +126,7 @@ class RunFolder:
     def make(self, force: bool) -> None:
         """Create an empty folder for a new run."""
         self.check_free(force)
-        if self.path.exists() and self.is_run():
+        if (self.path / run_files.LOCK).exists() or (self.path.exists() and self.is_run()):
             with self.lock():
                 pass
         with disk_errors(self.path):
