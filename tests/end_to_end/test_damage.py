@@ -218,6 +218,9 @@ def test_force_replaces_a_race_but_no_files_of_others(made, monkeypatch):
     monkeypatch.setattr("ensue.verbs.race.save_chart", lambda chart, path: path.write_text("chart"))
     command = ("race", made / "text.txt", "--systems", "ngram", "--budget", "1s", "--out", "race")
     assert ensue(*command, "--json").code == 0
+    flip(Path("race/ngram/model.safetensors"))
+    assert ensue(*command, "--resume", "--json").json["systems"][0]["error"] == ""  # the run is written again
+    package.load("race/ngram")
     for name in ("notes.txt", "ngram/notes.txt", "mine/notes.txt"):
         Path("race", name).parent.mkdir(exist_ok=True)
         Path("race", name).write_text("keep")

@@ -56,7 +56,7 @@ def _named(path: Path, known: re.Pattern[str]) -> bool:
 
 
 def is_empty(folder: Path) -> bool:
-    """Return whether a folder holds nothing but what a process leaves that is killed before it writes its first file."""
+    """Return whether a folder holds nothing but what a process leaves if it is killed before it writes a file."""
     return all(path.name == LOCK or PARTIAL.fullmatch(path.name) for path in folder.iterdir())
 
 

@@ -175,7 +175,7 @@ def _train(plan: RacePlan, candidate: Candidate, seed: int, path: Path, report: 
     """The run of a candidate: the finished one in its folder, an interrupted one resumed, or a new one."""
     folder, by_name = RunFolder(path), plan.task.by_name
     what, model = (plan.task.name, candidate.system) if by_name else (candidate.system, "")
-    if folder.config.exists() and "valid" in read_json(folder.config).get("figures", {}):
+    if folder.config.exists() and not folder.damage() and "valid" in read_json(folder.config).get("figures", {}):
         return load(path)
     if folder.settings.exists():
         return fit(what, out=path, resume=True, report=report)
