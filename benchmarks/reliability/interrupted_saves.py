@@ -14,7 +14,6 @@ from benchmarks.reliability.row import Row
 from benchmarks.reliability.small_runs import sentences
 
 NEW_RUNS = """
-import sys
 import ensue
 for number in range(100_000):
     ensue.fit("ngram", "text.txt", out=f"run-{number:05d}", order=2)
@@ -22,18 +21,17 @@ for number in range(100_000):
 """
 """Writes one run after the other."""
 SAME_RUN = """
-import sys
 import ensue
-from ensue.models.ngram import NGram
 from ensue.runs.save_weights import write_weights
 run = ensue.fit("ngram", "text.txt", out="run", order=2, force=True)
 other = ensue.fit("ngram", "text.txt", out="other", order=3, force=True)
+models = [(other.model, other.config), (run.model, run.config)]
 print(0, flush=True)
 while True:
-    for one in (other, run):  # as a resumed run that writes its files again
-        write_weights(one.model, run.folder)
-        facts = {name: one.config[name] for name in ("task", "data", "figures", "direction")}
-        run.folder.write_config("ngram", one.model.config, ensue.__version__, **facts)
+    for model, config in models:  # as a resumed run that writes its files again
+        write_weights(model, run.folder)
+        facts = {name: config[name] for name in ("task", "data", "figures", "direction")}
+        run.folder.write_config("ngram", model.config, ensue.__version__, **facts)
 """
 """Writes two models in turns to the same folder."""
 
@@ -69,6 +67,7 @@ def _kill(script: str, place: Path, seconds: float) -> None:
     assert process.stdout is not None
     process.stdout.readline()
     time.sleep(seconds)
+    assert process.poll() is None, "the script ended by itself"
     process.kill()
     process.wait()
 

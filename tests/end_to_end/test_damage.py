@@ -247,8 +247,8 @@ def limited(*words, size):
 
 def test_a_disk_without_space_loses_nothing(made):
     """A checkpoint that cannot be written is an error of one line, and what was there before is resumed."""
-    words = ("fit", "lstm", made / "text.txt", "--set", "hidden=64", "--set", "train.steps=4", "--set", "train.batch=4")
-    done = limited(*words, "--out", "run", size=20_000)
+    words = ("fit", "lstm", made / "text.txt", "--set", "hidden=256", "--set", "train.steps=2")
+    done = limited(*words, "--out", "run", size=1_000_000)
     assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("ensue: run/checkpoints/"), done.stderr
     assert "Traceback" not in done.stderr and not list(Path("run").rglob("*.part"))
     assert ensue("fit", "run", "--resume", "--json").code == 0
