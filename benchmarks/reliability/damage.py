@@ -100,7 +100,7 @@ def damage_runs(runs: dict[str, Path], flips: int) -> Row:
     print(*silent, sep="\n")
     cases = sum(results.values())
     measured = f"{results['refused']} refused, {results['noted']} with a note (no manifest.json), {len(silent)} silent"
-    what = f"{cases} damaged files in {len(runs)} kinds of runs are refused in one line at load"
+    what = f"{cases} damaged files in {len(runs)} kinds of runs: one line at load (a deleted manifest.json: a note)"
     return Row(what, "0 silent", measured, not silent and results["noted"] <= len(runs))
 
 

@@ -12,7 +12,7 @@ from ensue.core.files import disk_errors, read_json
 from ensue.core.run_files import PARTIAL, SOURCE_TOKENIZER, TOKENIZER, delete_files, is_empty, strangers
 from ensue.core.run_folder import RunFolder
 from ensue.look.race import RaceRecord, entrant_name
-from ensue.models.table import SYSTEMS
+from ensue.models.table import FORECASTERS, SYSTEMS
 from ensue.tasks.table import race_task
 from ensue.train.metrics import read_metrics
 from ensue.verbs.racing.plan import candidate_folder
@@ -55,15 +55,19 @@ def _strangers(folder: Path) -> list[Path]:
 def is_run_name(name: str) -> bool:
     """Return whether a race can have a run of this name.
 
-    >>> is_run_name("bert-pretrained-100"), is_run_name("gru-cho-0"), is_run_name("mine")
+    >>> is_run_name("bert-pretrained-100"), is_run_name("seasonal-0"), is_run_name("mine")
     (True, True, False)
     """
-    return any(name.startswith(system) and RUN_SUFFIX.fullmatch(name[len(system) :]) for system in SYSTEMS)
+    systems = {*SYSTEMS, *FORECASTERS}
+    return any(name.startswith(system) and RUN_SUFFIX.fullmatch(name[len(system) :]) for system in systems)
 
 
 def delete_race(folder: Path) -> None:
     """Delete the files and runs of a race, race.json last; the folder stays."""
     check_deletable(folder)
+    for path in (path for path in folder.iterdir() if path.is_dir()):
+        with RunFolder(path).lock():  # nobody trains in it
+            pass
     with disk_errors(folder):
         for path in sorted(folder.iterdir(), key=lambda path: path.name == RESULTS):
             if path.is_dir() and not path.is_symlink():
