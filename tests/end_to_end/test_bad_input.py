@@ -234,8 +234,9 @@ def test_a_resumed_run_needs_its_text():
 
 
 def unfinish(run):
-    """A run as a break would leave it: without the file that is written last."""
+    """A run as a break would leave it: without the files that are written last."""
     (run / "config.json").unlink()
+    (run / "manifest.json").unlink()
 
 
 def cut(name, size):
@@ -244,11 +245,12 @@ def cut(name, size):
 
 
 def config(**changes):
-    """Change entries of config.json."""
+    """Change entries of config.json, and its digest in the manifest."""
 
     def change(run):
         path = run / "config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+        RunFolder(run).write_manifest()
 
     return change
 
@@ -278,7 +280,7 @@ DAMAGES = {
     "figures of a list": (config(figures=[]), "config.json: is damaged: figures is not a table"),
     "weights cut": (cut("model.safetensors", 500), "model.safetensors: is damaged"),
     "weights empty": (cut("model.safetensors", 0), "model.safetensors: is damaged"),
-    "weights gone": (lambda run: (run / "model.safetensors").unlink(), "model.safetensors: is damaged or missing"),
+    "weights gone": (lambda run: (run / "model.safetensors").unlink(), "model.safetensors: is missing"),
     "tokenizer cut": (cut("tokenizer.json", 50), "tokenizer.json: is damaged"),
     "tokenizer of nothing": (holding("tokenizer.json", b"{}"), "tokenizer.json: does not describe a tokenizer"),
     "tokenizer gone": (lambda run: (run / "tokenizer.json").unlink(), "tokenizer.json: is missing"),
@@ -290,6 +292,9 @@ def test_damaged_runs(damage, runs, text):
     shutil.copytree(runs / "lstm", "run")
     harm, says = DAMAGES[damage]
     harm(Path("run"))
+    refused("score", "run", text)
+    if "gone" not in damage:
+        RunFolder(Path("run")).write_manifest()  # as if the file had been written so
     refused("score", "run", text, says=says)
     refused("generate", "run", "--tokens", "3", says=says)
     refused("next", "run", "the", says=says)

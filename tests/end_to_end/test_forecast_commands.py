@@ -292,7 +292,7 @@ def test_a_config_that_lacks_how_numbers_are_read_is_refused(forecasters, files)
     shutil.copytree(forecasters / "lstm", "run")
     config = json.loads(Path("run/config.json").read_text())
     Path("run/config.json").write_text(json.dumps({**config, "data": {}}))
-    answer = ensue("predict", "run", files / "my.csv")
+    answer = ensue("predict", "run", files / "my.csv", "--no-verify")
     assert answer.code == 2 and answer.err.count("\n") == 1
     assert "config.json: does not describe a run (KeyError: 'form')" in answer.err
 

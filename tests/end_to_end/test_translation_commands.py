@@ -475,7 +475,8 @@ def test_standard_input_that_is_no_text(models):
 def test_a_damaged_run_is_refused_in_one_line(models):
     shutil.copytree(models / "seq2seq", "broken")
     Path("broken/model.safetensors").write_bytes(b"nothing")
-    refused("translate", "broken", "--text", "one", says="is damaged or missing")
+    refused("translate", "broken", "--text", "one", says="model.safetensors: is damaged")
+    refused("translate", "broken", "--text", "one", "--no-verify", says="is damaged or missing")
 
 
 def test_python_says_the_same_words(models, corpus):

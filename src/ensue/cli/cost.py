@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from ensue.cli.options import Json, Preset, Set
+from ensue.cli.options import Json, NoVerify, Preset, Set
 from ensue.cli.output import print_json, print_line, print_table
 from ensue.core.sizes import size_in_words as size
 
@@ -39,6 +39,7 @@ def cost(
     tokens: Annotated[
         float, Option(min=0, help="number of training tokens to estimate the time for, e.g. 300e9")
     ] = 0.0,
+    no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """estimate parameters, FLOPs, memory and time before training"""

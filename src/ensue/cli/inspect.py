@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from ensue.cli.options import Force, Json, check_beam
+from ensue.cli.options import Force, Json, NoVerify, check_beam
 from ensue.cli.output import print_json, print_line, print_lines, print_rich
+from ensue.core.errors import InputError
 
 
 def systems(name: Annotated[str, Argument(help="system to describe")] = "", as_json: Json = False) -> None:
@@ -53,8 +54,15 @@ def _print_checks(checks: list[dict[str, Any]], width: int) -> None:
 def check(
     what: Annotated[str, Argument(help="run, or package.module:Class of your own model")],
     resume: Annotated[
-        bool, Option(help="also kill and resume the run, and compare the weights", show_default=False)
+        bool, Option(help="instead, kill and resume a copy of the run, and compare the weights", show_default=False)
     ] = False,
+    files: Annotated[
+        bool, Option("--files", help="instead, compare all files of the run and its checkpoints with their digests")
+    ] = False,
+    write: Annotated[
+        bool, Option("--write", help="with --files: first write manifest.json for the files as they are")
+    ] = False,
+    no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """test that a model follows the model protocol
@@ -64,13 +72,15 @@ def check(
     from ensue.cli.display import Display
     from ensue.verbs.check import check as verb
 
+    if write and not files:
+        raise InputError("--write is for --files", hint="add --files, or leave it out")
     with Display(quiet=as_json) as display:
-        findings = verb(what, resume=resume, report=display)
+        findings = verb(what, resume=resume, files=files, write=write, report=display)
     passed = all(finding["kept"] for finding in findings)
     if as_json:
         print_json({"what": what, "kept": passed, "findings": findings})
     else:
-        _print_checks(findings, 28)
+        _print_checks(findings, max(28, *(len(finding["name"]) for finding in findings)) if findings else 28)
     if not passed:
         raise typer.Exit(1)
 
@@ -106,6 +116,7 @@ def convert(
     out: Annotated[Path | None, Option(help="file or folder to write")] = None,
     task: Annotated[str, Option(help="pair, if a Hugging Face classifier labels pairs of texts")] = "",
     force: Force = False,
+    no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """convert a model from or to another tool's format"""
@@ -177,6 +188,7 @@ def look(
     units: Annotated[
         int, Option(help="gates: number of units to show, those that change most", show_default=False)
     ] = 0,
+    no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """draw a view of a model, a race or a text

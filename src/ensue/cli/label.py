@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from ensue.cli.options import Columns, Horizon, Int8, Json, RunPath, Seed
+from ensue.cli.options import Columns, Horizon, Int8, Json, NoVerify, RunPath, Seed
 from ensue.cli.output import print_bar, print_json, print_line, print_lines
 from ensue.core.errors import InputError
 
@@ -25,6 +25,7 @@ def predict(
     columns: Columns = "",
     int8: Int8 = False,
     horizon: Horizon = None,
+    no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """predict labels, tags, answers or forecasts"""
@@ -70,6 +71,7 @@ def embed(
     pooling: Annotated[str, Option(help="how token vectors become one: mean, cls, last or max")] = "mean",
     normalise: Annotated[bool, Option(help="scale vectors to unit length, so that a dot product is a cosine")] = True,
     int8: Int8 = False,
+    no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """compute a vector for each line of a file"""
@@ -96,6 +98,7 @@ def fill(
     rounds: Annotated[int, Option(help="rounds of mask-predict decoding; 0 means one for each mask, at most 10")] = 0,
     temperature: Annotated[float, Option(help="softmax temperature for sampling; 0 is greedy")] = 0.0,
     seed: Seed = 0,
+    no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """fill in the masked tokens of a text"""

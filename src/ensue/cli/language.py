@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from ensue.cli.options import Columns, Data, Field, Int8, Json, RunPath, Seed
+from ensue.cli.options import Columns, Data, Field, Int8, Json, NoVerify, RunPath, Seed
 from ensue.cli.output import print_bar, print_json, print_line, print_lines, print_table
 from ensue.core.errors import InputError
 
@@ -32,6 +32,7 @@ def score(
     probe: Annotated[
         Path | None, Option(help="score minimal pairs instead: a file or folder of .jsonl, .tsv, or .gold with .text")
     ] = None,
+    no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """evaluate a model on data
@@ -105,6 +106,7 @@ def generate(
     num_samples: Annotated[int, Option(help="number of texts to generate; each is shown with its score")] = 1,
     seed: Seed = 0,
     int8: Int8 = False,
+    no_verify: NoVerify = False,
     as_json: Json = False,
     tokens: Annotated[int | None, Option(hidden=True)] = None,
     n: Annotated[int | None, Option(hidden=True)] = None,
@@ -131,6 +133,7 @@ def next_(
     run: RunPath,
     text: Annotated[str, Argument(help="text to predict the next token of")],
     top: Annotated[int, Option(min=1, help="number of tokens to show")] = 10,
+    no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """show the most likely next tokens"""

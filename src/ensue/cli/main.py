@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -17,6 +19,8 @@ from ensue.cli import cost, inspect, label, language, serve, train, translate, w
 from ensue.cli.output import print_line
 from ensue.core import compile_notice, torchrun
 from ensue.core.errors import InputError, Interrupted, InvalidDistribution, OtherRankFailed, RankError
+from ensue.core.notes import NOTES
+from ensue.core.verification import VERIFY
 
 Usage: Any = typer.BadParameter.__mro__[1]
 """typer's base class for errors in arguments."""
@@ -114,6 +118,25 @@ def open_closed_streams() -> None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
 
 
+class NotePrinter(logging.Handler):
+    """Prints notes to standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a note."""
+        warn(f"note: {record.getMessage()}")
+
+
+@contextmanager
+def printed_notes(quiet: bool) -> Iterator[None]:
+    """Print the notes of ``ensue.core.notes`` while a command runs, or nothing if ``quiet``."""
+    handler = logging.NullHandler() if quiet else NotePrinter()
+    NOTES.addHandler(handler)
+    try:
+        yield
+    finally:
+        NOTES.removeHandler(handler)
+
+
 def main() -> None:
     """Run the command; print errors as one line, or with --debug as a traceback."""
     open_closed_streams()
@@ -124,12 +147,17 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without █ gets a ?
     if sys.stderr is not None and sys.stderr.isatty() and not torchrun.rank():
         compile_notice.set_printer(warn)
+    verify = os.environ.get(VERIFY)
     try:
-        code = app(prog_name="ensue", standalone_mode=False)
+        with printed_notes(quiet="--json" in sys.argv or torchrun.rank() > 0):
+            code = app(prog_name="ensue", standalone_mode=False)
     except Exception as error:
         if debug:
             raise
         explain(error)
+    finally:  # --no-verify is for one command
+        os.environ.pop(VERIFY, None)
+        os.environ |= {} if verify is None else {VERIFY: verify}
     if code == INTERRUPTED and not torchrun.rank():  # Ctrl-C with nothing to save
         fail(f"\nensue: {STOPPED}", INTERRUPTED)
     raise SystemExit(code if isinstance(code, int) else 0)

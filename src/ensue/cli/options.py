@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
 
 from ensue.core.errors import InputError
+from ensue.core.verification import VERIFY
 
 Json = Annotated[bool, Option("--json", help="print one JSON object and nothing else")]
 RunPath = Annotated[Path, Argument(metavar="RUN", help="folder of a trained run, as made by `ensue fit`")]
@@ -16,6 +18,23 @@ OptionalSeed = Annotated[int | None, Option(help="seed of the random number gene
 Field = Annotated[str, Option(help="field of a JSONL file that holds the text")]
 Columns = Annotated[str, Option(help="columns or fields by role, e.g. source=2,target=1 or text=review,label=1")]
 Int8 = Annotated[bool, Option("--int8", help="run linear layers in int8: faster, nearly the same results")]
+
+
+def _skip_verification(chosen: bool) -> None:
+    """Turn off verification, for this command and the processes it starts."""
+    if chosen:
+        os.environ[VERIFY] = "0"
+
+
+NoVerify = Annotated[
+    bool,
+    Option(
+        "--no-verify",
+        help="load runs without checking the digests of their files",
+        callback=_skip_verification,
+        expose_value=False,
+    ),
+]
 Set = Annotated[
     list[str], Option("--set", metavar="NAME=VALUE", help="change a setting, e.g. train.lr=3e-4; can be repeated")
 ]

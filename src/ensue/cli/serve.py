@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from ensue.cli.options import Int8
+from ensue.cli.options import Int8, NoVerify
 from ensue.cli.output import print_line
 from ensue.core.errors import InputError
 from ensue.core.wording import counted
@@ -30,6 +30,7 @@ def serve(
     key: Annotated[
         str, Option(help="key that clients must send, as Authorization: Bearer KEY", envvar="ENSUE_KEY")
     ] = "",
+    no_verify: NoVerify = False,
     int8: Int8 = False,
 ) -> None:
     """serve runs over HTTP

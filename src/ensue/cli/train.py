@@ -72,6 +72,7 @@ def fit(
     out: Annotated[Path | None, Option(help="run folder to write", show_default="runs/SYSTEM")] = None,
     force: options.Force = False,
     resume: options.Resume = False,
+    no_verify: options.NoVerify = False,
     as_json: options.Json = False,
 ) -> None:
     """train a model
@@ -118,6 +119,7 @@ def distil(
     out: Annotated[Path | None, Option(help="run folder to write", show_default="runs/STUDENT")] = None,
     force: options.Force = False,
     resume: options.Resume = False,
+    no_verify: options.NoVerify = False,
     as_json: options.Json = False,
 ) -> None:
     """train a small model to imitate a larger one
@@ -222,6 +224,7 @@ def race(
         bool, Option(help="keep the systems that are finished and train the others", show_default=False)
     ] = False,
     repeat: Annotated[str, Option(metavar="SYSTEM,…", help="with --resume: train these systems again")] = "",
+    no_verify: options.NoVerify = False,
     as_json: options.Json = False,
 ) -> None:
     """compare systems on the same data and budget

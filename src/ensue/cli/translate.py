@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from ensue.cli.options import Int8, Json, RunPath, check_beam
+from ensue.cli.options import Int8, Json, NoVerify, RunPath, check_beam
 from ensue.cli.output import print_json, print_line
 from ensue.core.errors import InputError
 
@@ -56,6 +56,7 @@ def translate(
     ] = [],
     long: Annotated[Long, Option(help="cut lines that are too long, or split them into parts")] = Long.CUT,
     int8: Int8 = False,
+    no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """translate text line by line"""

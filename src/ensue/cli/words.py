@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from ensue.cli.options import Field, Json
+from ensue.cli.options import Field, Json, NoVerify
 from ensue.cli.output import print_bar, print_json, print_line, print_table
 from ensue.core.wording import counted
 
@@ -32,6 +32,7 @@ def neighbours(
             "context: how often a word occurs near WORD"
         ),
     ] = "cosine",
+    no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """show the words most similar to a word"""
@@ -49,6 +50,7 @@ def analogy(
     minus: Annotated[str, Argument(metavar="MAN", help="word to subtract")],
     plus: Annotated[str, Argument(metavar="WOMAN", help="word to add")],
     top: Top = 10,
+    no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """show the words nearest to king − man + woman"""
@@ -62,6 +64,7 @@ def analogy(
 def similarity(
     run: Vectors,
     file: Annotated[str, Argument(help="two words and a score per line, e.g. WordSim-353 or SimLex-999")],
+    no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """correlate cosines with human similarity scores"""
@@ -80,6 +83,7 @@ def similarity(
 def analogies(
     run: Vectors,
     file: Annotated[str, Argument(help="four words per line, in sections, e.g. questions-words.txt")],
+    no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """measure accuracy on analogy questions, "a is to b as c is to …\""""

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from ensue.core.errors import InputError
 DISK_FULL_HINT = "free some space and try again (--resume continues a run)"
 DISK_ERRORS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), ("the disk is full", DISK_FULL_HINT)),
+    errno.EFBIG: ("this file would be larger than the limit here", "see `ulimit -f`, or choose another --out"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), ("is not writable", "choose another --out")),
     **dict.fromkeys(
         (errno.ENOTDIR, errno.EEXIST), ("a part of this path is a file, not a folder", "choose another --out")
@@ -43,13 +45,19 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
-        number = error.errno if isinstance(error, OSError) else None
-        if isinstance(error, SafetensorError) and ("os error 28" in str(error) or "No space left" in str(error)):
-            number = errno.ENOSPC  # it wraps the OSError
+        number = error.errno if isinstance(error, OSError) else _wrapped_number(error)
         if number not in DISK_ERRORS:
             raise
         what, hint = DISK_ERRORS[number]
         raise InputError(what, where=str(path), hint=hint) from error
+
+
+def _wrapped_number(error: SafetensorError) -> int | None:
+    """The number of the OSError that safetensors wraps."""
+    if "No space left" in str(error):
+        return errno.ENOSPC
+    found = re.search(r"os error (\d+)", str(error))
+    return int(found[1]) if found else None
 
 
 @contextmanager
@@ -93,12 +101,17 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with atomic_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write an indented JSON file atomically."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """A value as the text of an indented JSON file."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def finite(value: Any) -> Any:

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
+from functools import cache
 from pathlib import Path
+
+from ensue.core.errors import InputError
+from ensue.core.notes import note_once
+from ensue.core.user_cache import user_cache, writable
+
+__all__ = ["cache_folder", "writable"]
+
+HINT = "set ENSUE_CACHE to a folder of yours"
 
 
 def cache_folder() -> Path:
-    """Return ``$ENSUE_CACHE``, or a folder of the user, or a temporary folder if that is not writable."""
+    """Return ``$ENSUE_CACHE``, or a folder of the user; if none can be written, one that this process deletes."""
     chosen = os.environ.get("ENSUE_CACHE")
-    if chosen:
-        return Path(chosen)
-    folder = Path.home() / ".cache" / "ensue" / "tokens"
-    return folder if writable(folder) else Path(tempfile.gettempdir()) / f"ensue-{os.getuid()}" / "tokens"
+    return Path(chosen) if chosen else user_cache("tokens") or _process_folder()
 
 
-def writable(folder: Path) -> bool:
-    """Return whether files can be written to a folder, which is created if needed."""
+@cache
+def _process_folder() -> Path:
+    """Create a temporary folder that is deleted when this process ends."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return os.access(folder, os.W_OK)
+        folder = Path(tempfile.mkdtemp(prefix="ensue-tokens-"))
+    except OSError as error:
+        raise InputError("there is no folder that token files can be written to", hint=HINT) from error
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    note_once(f"no cache folder can be written, so texts are tokenised again each time; {HINT}")
+    return folder

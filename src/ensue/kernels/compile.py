@@ -19,6 +19,7 @@ from numba.core.ccallback import CFunc
 from numba.core.sigutils import normalize_signature
 from numba.extending import intrinsic
 
+from ensue.core.compile_cache import enable_cache
 from ensue.core.compile_notice import watch
 
 watch()
@@ -39,23 +40,23 @@ def source_stamp() -> str:
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def stamped(compiled: Any) -> Any:
-    """Tie numba's cache of a compiled function to ``source_stamp``."""
-    compiled._cache._cache_file._source_stamp = source_stamp()
+def cached(compiled: Any) -> Any:
+    """Cache a compiled function on disk, if a folder can be written, until ``source_stamp`` changes."""
+    if enable_cache(compiled):
+        compiled._cache._cache_file._source_stamp = source_stamp()
     return compiled
 
 
 def loop(function: Callable[[Any], None]) -> Any:
     """Compile a loop to a C function (decorator)."""
     compiled = CFunc(function, normalize_signature(types.void(ARGUMENT)), locals={}, options=OPTIONS)
-    compiled.enable_caching()
-    stamped(compiled).compile()
+    cached(compiled).compile()
     return compiled
 
 
 def inner(function: Callable[..., Any]) -> Any:
     """Compile a function that loops call (decorator)."""
-    return stamped(numba.njit(cache=True, **OPTIONS)(function))
+    return cached(numba.njit(**OPTIONS)(function))
 
 
 @intrinsic  # type: ignore[untyped-decorator]

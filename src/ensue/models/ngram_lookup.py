@@ -13,13 +13,12 @@ functions are in one file because numba caches a function until its own file cha
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from ensue.core.compile_cache import Function, compile_cached
 from ensue.core.compile_notice import watch
 
 watch()
@@ -34,8 +33,6 @@ BACKOFF, ADD, MLE = 0, 1, 2
 context ADD gives every word 1/V; MLE uses the longest suffix that was seen."""
 UNSEEN, CONSTANT = -2, -3
 """Node numbers for an unseen context of ADD, and for a context's constant."""
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Trie(NamedTuple):
@@ -79,8 +76,7 @@ Contexts = tuple[Ints, Ints]
 
 def compiled(function: Function) -> Function:
     """Compile on the first call and cache on disk; releases the global interpreter lock while it runs."""
-    result: Function = numba.njit(cache=True, nogil=True)(function)
-    return result
+    return compile_cached(function, nogil=True)
 
 
 @compiled

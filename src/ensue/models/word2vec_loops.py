@@ -21,17 +21,16 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from ensue.core.compile_cache import compile_cached
 from ensue.core.compile_notice import watch
 from ensue.kernels.prefetch import CACHE_LINE, prefetch
 
 watch()
 
 OPTIONS: dict[str, Any] = {
-    "cache": True,
     "nogil": True,
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
@@ -83,7 +82,7 @@ class Workspace(NamedTuple):
 
 def loop(function: Callable[..., Any]) -> Any:
     """Compile a loop."""
-    return numba.njit(**OPTIONS)(function)
+    return compile_cached(function, **OPTIONS)
 
 
 @loop

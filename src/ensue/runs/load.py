@@ -10,9 +10,15 @@ from ensue.runs.run import Run
 __all__ = ["Run", "load"]
 
 
-def load(path: str | PathLike[str]) -> Run:
-    """The run in a folder; a run is returned as it is."""
+def load(path: str | PathLike[str], *, verify: bool = True) -> Run:
+    """The run in a folder; a run is returned as it is.
+
+    Its files must have the digests in manifest.json, unless ``verify`` is False or ``ENSUE_VERIFY`` is 0.
+    """
     if isinstance(path, Run):
         return path
-    run: Run = load_target(Run(path).spec.run)(path)
+    found = Run(path)
+    if verify:
+        found.folder.verify()
+    run: Run = load_target(found.spec.run)(path)
     return run

@@ -12,6 +12,7 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, abandon_when, report_notes, silent
+from ensue.core.run_files import SOURCE_TOKENIZER
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, isolated_rng
 from ensue.core.wording import counted, line_numbers
@@ -37,8 +38,6 @@ from ensue.train.objectives import ExpectedReward, Objective, TranslationLoss
 from ensue.train.ranks import SINGLE, Evaluate, Ranks
 from ensue.train.settings import PairTrainSettings
 
-SOURCE_TOKENIZER = "tokenizer.source.json"
-"""The source tokenizer, if it is not the target's, which is tokenizer.json."""
 EVAL_PAIRS = 1000
 EVAL_TOKENS = 4000
 """Tokens of a batch in scoring."""
@@ -132,7 +131,7 @@ def choose_tokenizers(settings: PairTokenizerSettings, pairs: Pairs) -> tuple[To
 def load_tokenizers(folder: RunFolder) -> tuple[Tokenizer, Tokenizer]:
     """Return the source and the target tokenizer of a run."""
     target = load_tokenizer(folder.tokenizer)
-    path: Path = folder.path / SOURCE_TOKENIZER
+    path = folder.source_tokenizer
     return (load_tokenizer(path) if path.exists() else target), target
 
 
@@ -251,7 +250,7 @@ class TranslationTask(Task):
         """Write the target tokenizer, and the source tokenizer if it is another."""
         super().save_tokenizers(corpus, folder)
         if not corpus.joint:
-            save_tokenizer(corpus.source_tokenizer, folder.path / SOURCE_TOKENIZER)
+            save_tokenizer(corpus.source_tokenizer, folder.source_tokenizer)
 
     def describe_corpus(self, corpus: PairCorpus) -> dict[str, Any]:
         """Return the number of pairs, target tokens and bytes."""

@@ -14,7 +14,6 @@ import torch
 from ensue.core.device import check_device
 from ensue.core.errors import InputError
 from ensue.core.events import Report, report_notes
-from ensue.core.files import write_text
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive
 from ensue.core.settings import check
@@ -211,9 +210,9 @@ class WordTask(Task):
         settings = replace(settings, train=replace(settings.train, budget=0.0))  # it becomes a number of steps
 
         def record_plan(plan: Plan) -> None:
-            write_text(folder.settings, replace(settings, train=plan.settings(settings.train)).toml())
+            folder.write_settings(replace(settings, train=plan.settings(settings.train)).toml())
 
-        write_text(folder.settings, settings.toml())
+        folder.write_settings(settings.toml())
         metrics, limited = Metrics(folder.path, latest.step if latest else 0), replace(settings.train, budget=budget)
         try:
             outcome, plan = train_word2vec(trainer, limited, checkpoints, metrics, report, pace, record_plan)

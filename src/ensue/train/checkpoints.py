@@ -1,9 +1,10 @@
 """Checkpoints: everything needed for a bit-exact resume, in safetensors and JSON, never pickle.
 
-A checkpoint is a folder ``step-00000100`` with tensors, ``progress.json`` and ``manifest.json`` (the SHA-256 of every
-other file). It is written under a temporary name, synced and renamed, so it is complete or absent. A damaged checkpoint
-is skipped in favour of the one before. With sharded weights (ensue.train.sharding) a group of tensors is a folder
-``model.shards`` with a file from each rank instead of a file ``model.safetensors``.
+A checkpoint is a folder ``step-00000100`` with tensors, ``progress.json``, ``versions.json`` (of ensue and torch) and
+``manifest.json`` (the SHA-256 of every other file, see ensue.core.manifest). It is written under a temporary name,
+synced and renamed, so it is complete or absent. A damaged checkpoint is skipped in favour of the one before. With
+sharded weights (ensue.train.sharding) a group of tensors is a folder ``model.shards`` with a file from each rank
+instead of a file ``model.safetensors``.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ensue.core.errors import InputError
-from ensue.core.files import atomic_folder, read_json, sha256, write_json
+from ensue.core.files import atomic_folder, read_json, write_json
+from ensue.core.manifest import damaged_files, digests_of, read_manifest, write_manifest
+from ensue.core.version import __version__
 
 Tensors = dict[str, Tensor]
 BEST, STOP = "best", "stop"
 """Names of checkpoints that are not scheduled."""
+PROGRESS, VERSIONS = "progress.json", "versions.json"
 SHARDS = ".shards"
 """Suffix of a folder with the parts that several ranks wrote."""
 
@@ -38,6 +42,21 @@ class Checkpoint:
     progress: dict[str, Any]
     path: Path | None = None
     """The folder it was read from."""
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a checkpoint records."""
+    return {"ensue": __version__, "torch": torch.__version__}
+
+
+def version_notes(path: Path) -> list[str]:
+    """Return a note if a checkpoint is from another version of torch; older checkpoints do not say."""
+    file = path / VERSIONS
+    written = read_json(file).get("torch") if file.exists() else None
+    if written in (None, torch.__version__):
+        return []
+    promise = "so the result may differ in the last bits from an uninterrupted run"
+    return [f"{path} was written with torch {written}, this is {torch.__version__}, {promise}"]
 
 
 class Checkpoints:
@@ -63,9 +82,10 @@ class Checkpoints:
         for group, tensors in checkpoint.tensors.items():
             copies = {key: value.detach().contiguous().clone() for key, value in tensors.items()}
             save_file(copies, folder / f"{group}.safetensors")
-        write_json(folder / "progress.json", {"step": checkpoint.step, **checkpoint.progress})
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-        write_json(folder / "manifest.json", {path.relative_to(folder).as_posix(): sha256(path) for path in files})
+        write_json(folder / PROGRESS, {"step": checkpoint.step, **checkpoint.progress})
+        write_json(folder / VERSIONS, versions())
+        files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+        write_manifest(folder, digests_of(folder, files))
 
     def remove_old(self) -> None:
         """Remove all scheduled checkpoints but the newest ``keep`` and that of step 0, a rollback's last resort."""
@@ -83,7 +103,10 @@ class Checkpoints:
         """Return the valid checkpoint with the highest step: a scheduled one, or the one written at an early stop."""
         stop = [self.folder / STOP] if (self.folder / STOP).is_dir() else []
         candidates = [c for c in (self._first_valid(stop), self.latest_scheduled()) if c is not None]
-        return max(candidates, key=lambda checkpoint: checkpoint.step, default=None)
+        latest = max(candidates, key=lambda checkpoint: checkpoint.step, default=None)
+        if latest is not None and latest.path is not None:
+            self.notes += version_notes(latest.path)
+        return latest
 
     def latest_scheduled(self) -> Checkpoint | None:
         """Return the newest valid scheduled checkpoint, which a rollback returns to."""
@@ -130,13 +153,9 @@ class Checkpoints:
 
     def verify(self, path: Path) -> None:
         """Raise InputError if a file does not match the manifest or cannot be opened."""
-        manifest = read_json(path / "manifest.json")
-        if not isinstance(manifest, dict) or "progress.json" not in manifest:
-            raise InputError("is damaged (manifest.json lists no files)", where=str(path))
-        for name, digest in manifest.items():
-            file = path / name
-            if not file.exists() or sha256(file) != digest:
-                raise InputError(f"is damaged ({name} is missing or has changed)", where=str(path))
+        manifest = read_manifest(path, (PROGRESS,))
+        for name, _ in damaged_files(path, manifest):
+            raise InputError(f"is damaged ({name} is missing or has changed)", where=str(path))
         try:
             for name in manifest:
                 if name.endswith(".safetensors"):
@@ -144,14 +163,14 @@ class Checkpoints:
                         pass
         except (SafetensorError, OSError) as error:
             raise InputError(f"is damaged ({error})", where=str(path)) from error
-        read_json(path / "progress.json")
+        read_json(path / PROGRESS)
 
     def read(self, path: Path) -> Checkpoint:
         """Read a valid checkpoint."""
         files = [file for file in sorted(path.iterdir()) if file.stem not in self.skipped_groups]
         groups = {file.stem: load_file(file) for file in files if file.suffix == ".safetensors"}
         groups |= {file.stem: self.read_shards(file) for file in files if file.suffix == SHARDS}
-        progress = read_json(path / "progress.json")
+        progress = read_json(path / PROGRESS)
         return Checkpoint(int(progress.pop("step")), groups, progress, path)
 
     @staticmethod

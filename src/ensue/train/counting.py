@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ensue.core.events import Report
+from ensue.core.events import Report, report_all
 from ensue.train.checkpoints import Checkpoint, Checkpoints
 from ensue.train.interrupts import Interrupts
 from ensue.train.training import Outcome
@@ -88,6 +88,7 @@ def fit_by_counting(
 ) -> tuple[nn.Module, Outcome]:
     """Count from the latest checkpoint, for at most ``budget`` seconds unless it is 0; an early stop is saved."""
     checkpoint = checkpoints.latest()
+    report_all(checkpoints.notes, report)
     if checkpoint is not None:
         counter.restore(checkpoint.tensors["counter"])
     started = saved = time.perf_counter()

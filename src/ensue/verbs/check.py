@@ -1,4 +1,4 @@
-"""``ensue check``: test that a model keeps the laws, and that a run resumes bit-exactly."""
+"""``ensue check``: test that a model keeps the laws, that a run resumes bit-exactly, and that its files are intact."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ensue.runs.load import load
 from ensue.tasks.settings import VOCABULARIES
 from ensue.tasks.table import task_spec, trained_by_counting
 from ensue.train.metrics import read_metrics
+from ensue.verbs.check_files import check_files
 
 ENSUE_FIT = (sys.executable, "-m", "ensue", "fit")
 PROOF_STEPS = 24
@@ -39,12 +40,19 @@ PROOF_SETTINGS = (
 """The settings of the short copies that ``resume_proof`` trains, besides their number of steps."""
 
 
-def check(what: str | Path, *, resume: bool = False, report: Report = silent) -> list[dict[str, Any]]:
+def check(
+    what: str | Path, *, resume: bool = False, files: bool = False, write: bool = False, report: Report = silent
+) -> list[dict[str, Any]]:
     """Test a run, or a model class by "module:Class", and return ``name``, ``kept`` and ``detail`` of each test.
+
+    ``resume`` and ``files`` are other tests of a run: that it resumes bit for bit, and that its files have the digests
+    in manifest.json, which ``write`` writes first.
 
     >>> all(test["kept"] for test in check("ensue.models.window:WindowLanguageModel"))
     True
     """
+    if files or write:
+        return check_files(Path(what), write=write, report=report)
     if resume:
         return [resume_proof(Path(what), report)]
     path = Path(what)

@@ -135,8 +135,8 @@ def _write_run(
         "parameters": sum(p.numel() for p in model.parameters()),
         "bytes": folder.weights.stat().st_size,
     }
-    folder.write_config(system, system_config(model), ensue.__version__, **facts, figures=figures)
     write_text(folder.card, f"# {system}\n\n{origin}\n")
+    folder.write_config(system, system_config(model), ensue.__version__, **facts, figures=figures)
     return folder.path
 
 

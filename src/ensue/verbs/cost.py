@@ -124,6 +124,7 @@ def _saved_settings(system: str, preset: str) -> dict[str, Any]:
         return {}
     if preset:
         raise InputError("a run has its own settings", where=system, hint="leave out --preset")
+    folder.verify(folder.settings.name)
     return read_settings(folder.settings)
 
 

@@ -6,7 +6,6 @@ written before the settings, the data and the model are known to be good.
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -25,6 +24,7 @@ from ensue.core.errors import InputError, Interrupted
 from ensue.core.events import Report, report_all, silent
 from ensue.core.files import write_text
 from ensue.core.memory import keep_freed_memory, release_freed_memory
+from ensue.core.run_files import COUNTING
 from ensue.core.run_folder import RunFolder
 from ensue.models.backbones import system_config
 from ensue.models.ngram import NGram
@@ -54,8 +54,8 @@ from ensue.train.process_group import join_process_group
 from ensue.train.ranks import Ranks
 from ensue.train.training import Outcome, Training
 
-COUNTING = "counting"
-"""The folder in a run where n-grams are sorted that do not fit into memory; deleted when the run is complete."""
+DONE = ("finished", "patience")
+"""Why training stopped, in runs that have nothing left to train."""
 Trained = tuple[torch.nn.Module, Settings, Outcome]
 """The trained model, its settings with the plan of the training, and how training ended."""
 
@@ -102,7 +102,9 @@ def fit(
         if config is not None:
             raise InputError("--resume uses the run's own run.toml", hint="leave out --config")
         resolved = resumed_settings(folder, what, typed, budget or 0.0, report)
-        if folder.config.exists() and folder.read_config()["figures"]["stopped"] in ("finished", "patience"):
+        damaged = folder.damage() if folder.config.exists() else {}
+        report_all([f"{folder.path / name}: {wrong}; it is written again" for name, wrong in damaged.items()], report)
+        if not damaged and folder.config.exists() and folder.read_config()["figures"]["stopped"] in DONE:
             report("note", {"text": f"{folder.path} is finished: there is nothing left to do"})
             return load(folder.path)
         return _train_run(folder, resolved, None, True, False, report, ranks)
@@ -158,7 +160,7 @@ def _train_run(
             folder.make(force)
 
     _prepare_process(settings, ranks)  # loading another run for its weights may have changed the use of memory
-    again = f"ensue fit {shlex.quote(str(folder.path))} --resume"
+    again = f"ensue fit {folder.quoted} --resume"
     with folder.lock() if ranks.first else nullcontext(), sigterm_as_interrupt():
         try:
             stopped = _train_and_write(work, train_model)
@@ -240,7 +242,7 @@ def _train_and_write(work: Fit, train_model: Callable[[], Trained]) -> str:
     """Train, write the run, and return why training stopped."""
     task, folder, ranks = work.task, work.folder, work.ranks
     if ranks.first:
-        write_text(folder.settings, work.settings.toml())
+        folder.write_settings(work.settings.toml())
         task.save_tokenizers(work.corpus, folder)
     first_rank_first(ranks, lambda: task.prepare_corpus(work.settings, work.corpus, folder, work.report))
     model, settings, outcome = train_model()
@@ -274,7 +276,7 @@ def _fit_by_gradient(work: Fit, training: Training, steps_per_epoch: int) -> Tra
 
     def record_plan() -> None:
         if ranks.first:
-            write_text(folder.settings, planned().toml())
+            folder.write_settings(planned().toml())
 
     if settings.train.budget and (latest is None or not settings.train.steps):
         training.record_plan = record_plan

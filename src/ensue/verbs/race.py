@@ -23,7 +23,7 @@ from ensue.models.ngram import NGram
 from ensue.nn.recurrent import Recurrent
 from ensue.runs.load import Run, load
 from ensue.verbs.fit import fit
-from ensue.verbs.racing.folder import open_race
+from ensue.verbs.racing.folder import check_deletable, delete_race, is_race, open_race
 from ensue.verbs.racing.plan import Candidate, RacePlan, candidates, initial_run_facts, plan_race, read_shared_corpus
 from ensue.verbs.racing.results import Entrant, Race, mean_entrant, run_figures
 
@@ -119,17 +119,15 @@ def _facts(plan: RacePlan, settings: Mapping[str, Any], corpus: Any) -> dict[str
 
 def _check_folder(folder: Path, force: bool, resume: bool) -> None:
     """Refuse a folder that a race cannot be written to, before anything is read."""
-    is_race, where = (folder / "race.json").exists(), str(folder)
+    where = str(folder)
     if folder.is_file():
         raise InputError("is a file, not a folder", where=where, hint="choose another --out")
-    if resume and not is_race:
+    if resume and not is_race(folder):
         raise InputError("holds no race to resume", where=where, hint="leave out --resume to start one")
     if folder.exists() and any(folder.iterdir()) and not resume:
         if not force:
             raise InputError("is there already", where=where, hint="--resume continues it, --force replaces it")
-        if not is_race:
-            what = "is not a race, so --force will not delete it"
-            raise InputError(what, where=where, hint="choose another --out")
+        check_deletable(folder)
 
 
 def _check_repeated(repeat: Sequence[str], plan: RacePlan, resume: bool) -> None:
@@ -155,8 +153,8 @@ def _make_folder(folder: Path, facts: dict[str, Any], resume: bool) -> None:
         for name, title in IDENTITY.items():
             if before.get(name) != facts.get(name):
                 raise InputError(f"was a race with another {title}", where=str(folder), hint="--force starts a new one")
-    elif folder.exists():
-        shutil.rmtree(folder)
+    elif folder.exists() and any(folder.iterdir()):
+        delete_race(folder)
     folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -198,7 +196,7 @@ def _train(plan: RacePlan, candidate: Candidate, seed: int, path: Path, report: 
     """The run of a candidate: the finished one in its folder, an interrupted one resumed, or a new one."""
     folder, by_name = RunFolder(path), plan.task.by_name
     what, model = (plan.task.name, candidate.system) if by_name else (candidate.system, "")
-    if folder.config.exists() and "valid" in read_json(folder.config).get("figures", {}):
+    if folder.config.exists() and not folder.damage() and "valid" in read_json(folder.config).get("figures", {}):
         return load(path)
     if folder.settings.exists():
         return fit(what, out=path, resume=True, report=report)

@@ -96,7 +96,7 @@ def test_tokenizers_of_a_run_are_loaded(files, tmp_path, joint):
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     translation.TASK.save_tokenizers(corpus, folder)
-    assert (folder.path / translation.SOURCE_TOKENIZER).exists() != joint
+    assert folder.source_tokenizer.exists() != joint
     again = translation.TASK.read_corpus(chosen, folder, said([]))
     assert again.hash == corpus.hash and again.joint == joint
     for kind in (str(folder.tokenizer), str(folder.path)):  # as --tokenizer RUN/tokenizer.json, for an ensemble

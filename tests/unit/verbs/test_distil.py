@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 import ensue
 from ensue.core.errors import InputError, Interrupted
 from ensue.core.files import sha256
+from ensue.core.run_folder import RunFolder
 from ensue.core.settings import read_toml
 from ensue.tasks.labels import distillation as distilled
 from ensue.tasks.table import all_tasks
@@ -231,9 +232,18 @@ def test_a_student_resumes_without_its_teacher_but_not_with_another_or_other_tex
         again()
     shutil.copy(folder / "plain.txt", plain)
     shutil.copy(folder / "tag" / "model.safetensors", teacher / "model.safetensors")
+    with pytest.raises(InputError, match=r"teacher/model\.safetensors: is damaged"):
+        again()
+    RunFolder(teacher).write_manifest()
     with pytest.raises(InputError, match="other weights than when this run began"):
         again()
     shutil.rmtree(teacher)
+    outputs = tmp_path / "small" / "teacher.safetensors"
+    whole = outputs.read_bytes()
+    outputs.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(InputError, match=r"teacher\.safetensors: is damaged: its SHA-256 has changed; delete it"):
+        again()
+    outputs.write_bytes(whole)
     assert again().config["figures"]["stopped"] == "finished"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.files import read_json, write_text
+from ensue.core.run_folder import RunFolder
 from ensue.data.reading import measure_text, read_pieces
 from ensue.data.sources import Source
 from ensue.data.text_pieces import Part, as_parts
@@ -152,6 +153,9 @@ def resolve_tokenizer(text: str) -> str | Tokenizer:
     if text in KINDS:
         return text
     if text and Path(text).exists():
+        path = Path(text) / TOKENIZER_FILE if Path(text).is_dir() else Path(text)
+        if (run := RunFolder(path.parent)).is_run():
+            run.verify(path.name)
         tokenizer = load_tokenizer(text)
         return tokenizer.closed() if isinstance(tokenizer, SpelledWordTokenizer) else tokenizer
     if "/" in text or text.endswith(".json"):

@@ -8,17 +8,15 @@ Words are found in batches of some hundreds and then looked up together, so that
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
+from ensue.core.compile_cache import Function, compile_cached
 from ensue.core.compile_notice import watch
 
 watch()
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Array = np.ndarray
 
 LINE_BREAK = -1
@@ -32,8 +30,7 @@ FNV_OFFSET, FNV_PRIME, TAG_MASK = np.uint64(0xCBF29CE484222325), np.uint64(0x100
 
 
 def _compiled(function: Function) -> Function:
-    result: Function = numba.njit(cache=True, nogil=True)(function)
-    return result
+    return compile_cached(function, nogil=True)
 
 
 class HashTable(NamedTuple):

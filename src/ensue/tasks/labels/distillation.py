@@ -43,6 +43,8 @@ from ensue.tasks.table import all_tasks, task_spec
 from ensue.train.distillation import STUDENT_PROJECTION, DistillationLoss
 from ensue.train.objectives import Objective
 
+ASK_AGAIN = "delete it to ask the teacher again"
+
 
 def can_teach(task: Task) -> bool:
     """Return whether a run of a task can be a teacher; spans cannot, as positions depend on the tokenizer."""
@@ -64,6 +66,7 @@ class Teacher:
     def config(self) -> dict[str, Any]:
         """Its config.json; raises InputError if a run of its task cannot teach."""
         config = self.folder.read_config()
+        self.folder.verify()
         task = str(config.get("task", "language"))
         if not can_teach(task_spec(task)):
             what = f"is a {config['system']} for {task}, which cannot teach"
@@ -293,11 +296,16 @@ def hidden_state_teacher(model: Labelled, corpus: DistilCorpus) -> Labelled:
     return teacher
 
 
+def _logits_hash(logits: np.ndarray) -> str:
+    return hashlib.sha256(logits.data).hexdigest()
+
+
 def save_logits(path: Path, corpus: DistilCorpus, logits: np.ndarray) -> None:
-    """Write the teacher's logits, with the hashes of the texts and of the teacher."""
-    facts = {"texts": corpus.hash, "teacher": corpus.teacher.hash}
+    """Write the teacher's logits, with their hash and those of the texts and of the teacher."""
+    logits = np.ascontiguousarray(logits)
+    facts = {"texts": corpus.hash, "teacher": corpus.teacher.hash, "logits": _logits_hash(logits)}
     with atomic_file(path) as temporary:
-        save_file({"logits": np.ascontiguousarray(logits)}, temporary, metadata=facts)
+        save_file({"logits": logits}, temporary, metadata=facts)
         temporary.chmod(0o644)
 
 
@@ -309,11 +317,13 @@ def load_logits(path: Path, corpus: DistilCorpus) -> np.ndarray | None:
         with safe_open(path, framework="numpy") as file:
             facts, logits = file.metadata(), file.get_tensor("logits")
     except (SafetensorError, OSError) as error:
-        raise InputError(f"is damaged ({error})", where=str(path), hint="delete it to ask the teacher again") from error
+        raise InputError(f"is damaged ({error})", where=str(path), hint=ASK_AGAIN) from error
+    if facts.get("logits", digest := _logits_hash(logits)) != digest:  # older versions did not write it
+        raise InputError("is damaged: its SHA-256 has changed", where=str(path), hint=ASK_AGAIN)
     if corpus.teacher.exists and corpus.teacher.hash != facts["teacher"]:
         hint = "put it back, or begin a new run"
         raise InputError("has other weights than when this run began", where=str(corpus.teacher.folder.path), hint=hint)
     if facts["texts"] != corpus.hash:
-        raise InputError("is about other texts", where=str(path), hint="delete it to ask the teacher again")
+        raise InputError("is about other texts", where=str(path), hint=ASK_AGAIN)
     result: np.ndarray = logits
     return result
