@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 TEST_STAMP := .venv/.installed-test
 
-.PHONY: install demo test test-avx2 test-guard test-install lint bench clean
+.PHONY: install demo test test-avx2 test-guard test-install lint bench torture clean
 
 install: $(STAMP)
 
@@ -55,6 +55,10 @@ test-avx2: test-install
 # the kernels on memory between pages that must not be touched: a loop that leaves its arrays crashes
 test-guard: test-install
 	ENSUE_GUARD_PAGES=1 $(BIN)/python -X faulthandler -m pytest tests/unit/kernels -k "not weights_that_change"
+
+# all that is promised about reliability, in one table: busy machines, damaged and hostile files, hostile clients; an hour
+torture: test-install
+	$(BIN)/python -m benchmarks.reliability
 
 BENCH := .venv-bench/bin
 $(BENCH)/.installed: pyproject.toml constraints.txt benchmarks/requirements.txt
