@@ -2,7 +2,7 @@
 
 python -m benchmarks.reliability [--short] [--only budget,damage,files,server]
 
-Ends with 1 if something does not hold. ``--short`` takes a quarter of the time: fewer rounds, kills, cases and requests.
+Ends with 1 if something does not hold. ``--short`` takes a quarter of the time: fewer rounds, cases and requests.
 """
 
 from __future__ import annotations
