@@ -84,7 +84,7 @@ class Pace:
         return self._seconds / self._count if self._seconds else 0.0
 
     def left(self, position: float) -> float:
-        """Return the seconds left for steps, given the share of the training that is done."""
+        """Return the seconds left for steps, given the share of the training up to which evaluations are made."""
         evaluations = self.evaluations - int(position * self.evaluations + 1e-9)  # made on the way to the end
         return self.budget * PLANNED_SHARE - self.spent - evaluations * self.evaluation
 
@@ -122,7 +122,8 @@ class Pace:
         found = []
         others, cores = self.load.mean_others(), available_cores()
         if others > BUSY:
-            kept = f": {steps:,} steps, where {self.first_plan:,} were planned first" if self.first_plan else ""
+            fewer = steps < 0.9 * self.first_plan
+            kept = f": {steps:,} steps, where {self.first_plan:,} were planned at first" if fewer else ""
             found.append(f"other processes used {others:.1f} of {cores} cores{kept}")
         if self.spent > self.budget * EXCESS:
             longest = max(self.longest, key=lambda what: self.longest[what])

@@ -109,7 +109,7 @@ def revise_plan(training: Training, progress: Progress, seconds: float) -> None:
     if pace is not None:
         pace.add_step(seconds)
         first = not pace.first_plan
-        steps = pace.planned_steps(progress.step, plan.steps, progress.position)
+        steps = pace.planned_steps(progress.step, plan.steps, progress.previous_position)
         threads = pace.suitable_threads(plan.threads)
         steps, threads, known = training.ranks.broadcast((steps, threads, bool(pace.first_plan)))
         if known and (steps, threads) != (plan.steps, plan.threads):
