@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from ensue.cli.options import Force, Json, check_beam
 from ensue.cli.output import print_json, print_line, print_lines, print_rich
+from ensue.core.escapes import escape_controls
 
 
 def systems(name: Annotated[str, Argument(help="system to describe")] = "", as_json: Json = False) -> None:
@@ -47,7 +48,7 @@ def systems(name: Annotated[str, Argument(help="system to describe")] = "", as_j
 
 def _print_checks(checks: list[dict[str, Any]], width: int) -> None:
     for check in checks:
-        print_line(f"{'ok  ' if check['kept'] else 'FAIL'}  {check['name']:<{width}} {check['detail']}")
+        print_line(f"{'ok  ' if check['kept'] else 'FAIL'}  {check['name']:<{width}} {escape_controls(check['detail'])}")
 
 
 def check(
@@ -114,7 +115,7 @@ def convert(
 
     with Display(quiet=as_json) as display:
         result = verb(src, to=to or None, out=out, task=task, force=force, report=display)
-    print_json({"out": str(result)}) if as_json else print_line(f"wrote {result}")
+    print_json({"out": str(result)}) if as_json else print_line(f"wrote {escape_controls(result)}")
 
 
 def look(
@@ -202,4 +203,4 @@ def look(
     elif path is None and drawn.text is not None:
         print_rich(drawn.text())
     else:
-        print_lines(filter(None, (drawn.note, f"wrote {path}")))
+        print_lines(filter(None, (drawn.note, f"wrote {escape_controls(path)}")))

@@ -10,6 +10,7 @@ from typer import Argument, Option
 from ensue.cli.options import Int8
 from ensue.cli.output import print_line
 from ensue.core.errors import InputError
+from ensue.core.escapes import escape_controls
 from ensue.core.wording import counted
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -46,7 +47,7 @@ def serve(
     with Console(stderr=True).status(f"loading {counted(len(folders), 'folder')}"):
         registry = load_models(folders, int8=int8)
     with listen(registry, host=host, port=port, key=key) as server:
-        print_line(f"serving {', '.join(registry.models)} on {server.address}; press Ctrl-C to stop")
+        print_line(f"serving {escape_controls(', '.join(registry.models))} on {server.address}; press Ctrl-C to stop")
         server.run()
 
 
