@@ -109,7 +109,7 @@ def resumed_settings(folder: RunFolder, what: str, typed: dict[str, Any], budget
     if "device" in typed:
         run = replace(run, device=str(typed["device"]))
     check_device(run.device)
-    if train.steps or trained_by_counting(run.system, run.task):
+    if trained_by_counting(run.system, run.task) or train.steps:
         train = replace(train, budget=budget)  # the old one has become a number of steps
     return replace(settings, run=run, train=train)
 

@@ -37,7 +37,7 @@ from ensue.tasks.table import systems_for
 from ensue.train.layer_unfreezing import LayerUnfreezing
 from ensue.train.objectives import OBJECTIVES, Objective
 from ensue.train.ranks import SINGLE, Evaluate, Ranks
-from ensue.train.settings import TextTrainSettings
+from ensue.train.settings import NGramTrainSettings, TextTrainSettings
 
 MOST_EVAL_TOKENS = 200_000
 """Tokens of an evaluation during training, at most."""
@@ -181,6 +181,7 @@ class LanguageTask(Task):
     name = "language"
     data = "text"
     settings = {"train": TextTrainSettings, "data": TextSettings, "tokenizer": TokenizerSettings}
+    counting = NGramTrainSettings
     run = "ensue.runs.language:LanguageRun"
     short_evaluation = "data.eval_tokens=2000"
     example_loss = staticmethod(example_losses.language_loss)
@@ -195,6 +196,7 @@ class LanguageTask(Task):
         lower=True,
         heading=partial(race_heading, unit="byte"),
         facts=race_facts,
+        settings={"train.recount": False},  # all systems learn from the same text
         refusal=not_comparable,
     )
 
@@ -217,6 +219,8 @@ class LanguageTask(Task):
 
     def complete_settings(self, settings: Settings, model: LanguageModel, corpus: TextCorpus) -> Settings:
         """Fill in the length of rows and how the text is cut."""
+        if isinstance(settings.train, NGramTrainSettings):
+            return super().complete_settings(settings, model, corpus)
         train, context = settings.train, model.traits.context
         length = train.length or (context if model.cuts == "windows" and context else TRAIN_LENGTH)
         cut = model.cuts if train.cut == "auto" else train.cut
