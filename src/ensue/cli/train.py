@@ -172,6 +172,10 @@ def _train(work: Callable[..., Run], as_json: bool) -> None:
         print_line("the budget ended before the planned steps; --resume trains the rest")
     if "valid" in figures:
         print_lines(run.score_lines(figures["valid"]))
+    if "held_out" in figures:
+        from ensue.runs.model_card import held_out_note
+
+        print_line(f"measured with {held_out_note(figures['held_out'])}")
 
 
 def _label_counts(labels: str) -> list[int]:

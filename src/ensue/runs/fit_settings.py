@@ -15,7 +15,7 @@ from ensue.core.settings import describe, read_toml
 from ensue.data.sources import absolute_sources
 from ensue.runs.init_from import inherited_settings, lends_features, system_and_task
 from ensue.runs.load import Run, load
-from ensue.runs.settings_resolution import read_settings, resolve
+from ensue.runs.settings_resolution import read_settings, resolve, setting_names
 from ensue.tasks.settings import VOCABULARIES, Settings
 from ensue.tasks.table import check_task, model_class, task_spec, trained_by_counting
 from ensue.train.ranks import Ranks
@@ -100,6 +100,8 @@ def resumed_settings(folder: RunFolder, what: str, typed: dict[str, Any], budget
     """The settings of a run that is resumed; ``typed`` may only change the device and how weights are sharded."""
     folder.check_resumable()
     flat = read_settings(folder.settings, report=report)
+    if "train.recount" in setting_names(str(flat.get("system", "")), str(flat.get("task", ""))):
+        flat = {"train.recount": False, **flat}  # older versions counted the training part only
     settings = resolve(str(flat.get("system", "")), layers=[flat])
     check_same(folder, settings, what, flat, typed)
     train, run = settings.train, settings.run

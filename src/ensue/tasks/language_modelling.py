@@ -106,6 +106,11 @@ def choose_tokenizer(
     return fit_tokenizer(kind, sources, **limits, field=field, size=size, notes=notes)
 
 
+def holds_out(data: TextSettings) -> bool:
+    """True if the end of the text is held out; the lecture's five letters are too few to split."""
+    return not data.valid and bool(data.holdout) and tuple(data.files) != ("hello",)
+
+
 def read_text_corpus(
     data: TextSettings, tokens: TokenizerSettings, tokenizer: Tokenizer | None = None, report: Report = silent
 ) -> TextCorpus:
@@ -113,7 +118,7 @@ def read_text_corpus(
     check_text([*data.files, *data.valid])
     field = data.field or None
     train, valid = (text_sources(files, data.columns, data.bad_lines == "skip") for files in (data.files, data.valid))
-    if not valid and data.holdout and tuple(train) != ("hello",):  # the lecture's five letters are too few to split
+    if holds_out(data):
         train, valid = hold_out(train, data.holdout, field=field)
     notes: list[str] = []
     if tokenizer is None:
@@ -205,8 +210,10 @@ class LanguageTask(Task):
         return data if data.eval_tokens else replace(data, eval_tokens=max(2_000, int(MOST_EVAL_TOKENS * share)))
 
     def read_corpus(self, settings: Settings, folder: RunFolder | None, report: Report) -> TextCorpus:
-        """Read and tokenise the text."""
-        return read_text_corpus(settings.data, settings.tokenizer, saved_tokenizer(folder), report)
+        """Read and tokenise the text; all of it for a model that counts the held-out part too."""
+        whole = getattr(settings.train, "recount", False)
+        data = replace(settings.data, holdout=0.0) if whole else settings.data
+        return read_text_corpus(data, settings.tokenizer, saved_tokenizer(folder), report)
 
     def describe_corpus(self, corpus: TextCorpus) -> dict[str, Any]:
         """Return the number of tokens and bytes."""
