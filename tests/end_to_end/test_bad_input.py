@@ -494,7 +494,8 @@ def test_force_deletes_nothing_before_all_arguments_are_checked(runs, text):
 
 
 @pytest.mark.parametrize(
-    ("system", "says"), [("bilm", "bilm generates no samples"), ("ngram", "'train.sample_every' has no effect on ngram")]
+    ("system", "says"),
+    [("bilm", "bilm generates no samples"), ("ngram", "'train.sample_every' has no effect on ngram")],
 )
 def test_a_model_that_cannot_generate_has_no_samples(system, says, text):
     refused("fit", system, text, "--sample-every", 2, "--out", "run", says=says)

@@ -34,10 +34,13 @@ def systems(name: Annotated[str, Argument(help="system to describe")] = "", as_j
     print_line(f"{name}: {system['summary']}\n\n{system['equation']}\n")
     print_line("settings (--set NAME=VALUE) and their defaults:")
     for setting in system["settings"]:
-        print_line(f"  {setting['name']} = {setting['default']}\n      {setting['meaning']}")
-    print_line("\npresets (--preset NAME):")
+        print_line(f"  {setting['name']} = {_value(setting['default'])}\n      {setting['meaning']}")
+    recipes = system["recipes"]
+    print_line("\npresets (--preset NAME) and what they change:")
     for preset, values in system["presets"].items():
-        print_line(f"  {preset}: " + (", ".join(f"{k}={v}" for k, v in values.items()) or "the defaults"))
+        use = ", to fine-tune with --from" if preset in recipes else ""
+        changes = ", ".join(f"{name}={_value(value)}" for name, value in values.items())
+        print_line(f"  {preset}{use}: {changes or 'the defaults'}")
     for figure in system["figures"]:
         print_line(f"\nexpected result: {figure}")
     for task in (spec for spec in all_tasks() if spec.name in system):
@@ -46,9 +49,16 @@ def systems(name: Annotated[str, Argument(help="system to describe")] = "", as_j
         print_line(f"\nsettings for {task.name} (`{command}`): {settings}")
 
 
+def _value(value: Any) -> str:
+    """A setting as --set takes it: lists are separated by commas."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _print_checks(checks: list[dict[str, Any]], width: int) -> None:
     for check in checks:
-        print_line(f"{'ok  ' if check['kept'] else 'FAIL'}  {check['name']:<{width}} {escape_controls(check['detail'])}")
+        print_line(
+            f"{'ok  ' if check['kept'] else 'FAIL'}  {check['name']:<{width}} {escape_controls(check['detail'])}"
+        )
 
 
 def check(

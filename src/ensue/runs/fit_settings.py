@@ -15,7 +15,7 @@ from ensue.core.settings import describe, read_toml
 from ensue.data.sources import absolute_sources
 from ensue.runs.init_from import inherited_settings, lends_features, system_and_task
 from ensue.runs.load import Run, load
-from ensue.runs.settings_resolution import read_settings, resolve, setting_names
+from ensue.runs.settings_resolution import check_effects, read_settings, resolve, setting_names
 from ensue.tasks.settings import VOCABULARIES, Settings
 from ensue.tasks.table import check_task, model_class, task_spec, trained_by_counting
 from ensue.train.ranks import Ranks
@@ -65,6 +65,7 @@ def new_settings(
         typed["begin_with"] = str(Path(path).absolute())
         file = inherited_settings(initial, system, task, file, typed) | file
     settings = resolve(system, task=task, preset=preset, layers=[file, typed])
+    check_effects(settings, typed)
     check_files(settings)
     return settings, initial
 

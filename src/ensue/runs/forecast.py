@@ -68,7 +68,9 @@ class ForecastRun(Run):
         if len(score["by_target"]) > 1:
             for row in score["by_target"]:
                 own = f"  MASE {row['mase']:.4f}" if row["mase"] is not None else ""
-                lines.append(f"  {escape_field(row['target']):>16}  squared {row['mse']:.6g}  absolute {row['mae']:.6g}{own}")
+                lines.append(
+                    f"  {escape_field(row['target']):>16}  squared {row['mse']:.6g}  absolute {row['mae']:.6g}{own}"
+                )
         steps = score["by_step"]
         shown = steps if len(steps) <= 6 else [steps[round(n * (len(steps) - 1) / 5)] for n in range(6)]
         if len(steps) > 1:

@@ -91,5 +91,7 @@ def whole_settings(settings: Settings, rest: Settings, seconds: float) -> Settin
 def rest_figures(rest: dict[str, Any], order: int, seconds: float) -> dict[str, Any]:
     """What config.json says of the model of the rest: its figures, and what it was."""
     about = {"train_tokens": rest["data"]["train_tokens"], "order": rest["order"], "seconds": round(rest["seconds"], 1)}
-    note = {"note": f"the budget ended early: it has order {rest['order']}, not {order}"} if rest["order"] != order else {}
+    note = (
+        {"note": f"the budget ended early: it has order {rest['order']}, not {order}"} if rest["order"] != order else {}
+    )
     return {"valid": rest["valid"], "held_out": {**about, **note}, "seconds": round(rest["seconds"] + seconds, 1)}

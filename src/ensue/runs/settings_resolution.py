@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
-from ensue.core.settings import build, describe, read_toml
+from ensue.core.settings import build, check_effect, describe, read_toml
 from ensue.core.wording import listed
 from ensue.models.table import SYSTEMS
 from ensue.tasks.recipes import recipe_of, recipes_for
 from ensue.tasks.settings import VOCABULARIES, RunSettings, Settings
 from ensue.tasks.spec import DEFAULT_BUDGET, Task
-from ensue.tasks.table import all_tasks, check_task, model_class, task_name, task_spec, trained_by_counting
+from ensue.tasks.table import (
+    all_tasks,
+    check_task,
+    model_class,
+    systems_for,
+    task_name,
+    task_spec,
+    trained_by_counting,
+)
 
 COUNTERPARTS = (
     ("train.batch", "train.batch_tokens"),
@@ -68,15 +76,29 @@ def check_own(system: str, task: str, names: Iterable[str]) -> None:
         others = defaults_of_tasks(name) if "." in name and name not in own else {}
         if name in training_names(spec.settings["train"]) and name not in own:
             hint = f"it uses {listed(training_names(spec.counting))}"
-            raise InputError(f"setting {name!r} has no effect on {system}, which counts", hint=hint)
+            raise InputError(f"setting {name!r} has no effect on {system}, which is not trained by gradient", hint=hint)
         if name in training_names(spec.counting) and name not in own:
-            counting = listed([other for other in spec.systems if trained_by_counting(other, spec.name)])
+            counting = listed([other for other in systems_for(spec.name) if trained_by_counting(other, spec.name)])
             raise InputError(f"setting {name!r} is for systems that count ({counting})", hint="leave it out")
         if others:
             instead = dict((*COUNTERPARTS, *(pair[::-1] for pair in COUNTERPARTS))).get(name)
             learns = f"{task if spec.by_name else system} learns from {spec.data}"
             hint = f"{learns}: use {instead}" if instead in own else f"{learns}, so leave it out"
             raise InputError(f"setting {name!r} is for {listed(list(others))}", hint=hint)
+
+
+def check_effects(settings: Settings, typed: Iterable[str]) -> None:
+    """Refuse settings that were typed and that others make useless; those of a preset or a file may stay."""
+    names = list(typed)
+    check_effect(settings.model_config, settings.model, [name for name in names if name in settings.model])
+    for table in settings.tables:
+        own, prefix = getattr(settings, table), f"{table}."
+        inner = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+        check_effect(type(own), asdict(own), inner, prefix)
+    if "data.holdout" in names and settings.data.valid:
+        raise InputError("setting 'data.holdout' has no effect beside validation data", hint="leave out one of them")
+    if "compile" in names and settings.run.compile and trained_by_counting(settings.run.system, settings.run.task):
+        raise InputError(f"{settings.run.system} counts: there is nothing to compile", hint="leave out --compile")
 
 
 def read_settings(path: Path, system: str = "", task: str = "", report: Report = silent) -> dict[str, Any]:

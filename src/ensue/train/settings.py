@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from ensue.core.settings import check, check_below_one, check_not_negative, check_positive
+from ensue.core.settings import Need, check, check_below_one, check_not_negative, check_positive
 
 OPTIMISERS = ("adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "inverse-sqrt", "one-cycle", "plateau", "slanted")
@@ -14,6 +15,11 @@ SCHEDULES = ("constant", "cosine", "inverse-sqrt", "one-cycle", "plateau", "slan
 class TrainSettings:
     """Training settings of all tasks."""
 
+    needs: ClassVar[dict[str, Need]] = {
+        **dict.fromkeys(("weight_decay", "beta1", "beta2"), ("optimiser", ("adamw",))),
+        "momentum": ("optimiser", ("sgd",)),
+        "floor": ("schedule", ("cosine", "one-cycle", "slanted")),
+    }
     steps: int = 0
     """Number of updates; 0 means set by epochs or the budget, and then written back here."""
     epochs: float = 0.0
@@ -90,6 +96,7 @@ class TrainSettings:
 class TextTrainSettings(TrainSettings):
     """Training settings of language models."""
 
+    needs: ClassVar[dict[str, Need]] = {"renew": ("cut", ("auto", "streams"))}
     batch: int = 32
     """Batch size in rows."""
     length: int = 0
@@ -142,6 +149,7 @@ class NGramTrainSettings(CountTrainSettings):
 class PairTrainSettings(TrainSettings):
     """Training settings of translation."""
 
+    needs: ClassVar[dict[str, Need]] = dict.fromkeys(("samples", "likelihood"), ("objective", ("reward",)))
     batch_tokens: int = 2000
     """Batch size in tokens with padding, on the longer side of the pairs."""
     label_smoothing: float = 0.0
@@ -205,6 +213,7 @@ class ContextTrainSettings(TrainSettings):
 class LabelTrainSettings(TrainSettings):
     """Training settings of labelling tasks."""
 
+    needs: ClassVar[dict[str, Need]] = {"adapters_alpha": ("adapters", ())}
     batch_tokens: int = 0
     """Batch size in tokens with padding; 0 means 1,000, or more for long texts, so that at least 16 examples fit."""
     label_smoothing: float = 0.0
