@@ -125,7 +125,8 @@ def convert(
 
     with Display(quiet=as_json) as display:
         result = verb(src, to=to or None, out=out, task=task, force=force, report=display)
-    print_json({"out": str(result)}) if as_json else print_line(f"wrote {escape_controls(result)}")
+    notes = {"notes": display.notes} if display.notes else {}
+    print_json({"out": str(result), **notes}) if as_json else print_line(f"wrote {escape_controls(result)}")
 
 
 def look(

@@ -100,11 +100,13 @@ def fill(
     as_json: Json = False,
 ) -> None:
     """fill in the masked tokens of a text"""
+    from ensue.cli.display import Display
     from ensue.runs.load import load
 
-    filled = load(run).fill(text, top=top, rounds=rounds, temperature=temperature, seed=seed)
+    with Display(quiet=as_json) as display:
+        filled = load(run).fill(text, top=top, rounds=rounds, temperature=temperature, seed=seed, report=display)
     if as_json:
-        print_json(filled.as_dict())
+        print_json(filled.as_dict() | ({"notes": display.notes} if display.notes else {}))
         return
     for number, gap in enumerate(filled.gaps, start=1):
         print_line(f"mask {number}:")

@@ -185,6 +185,12 @@ class Run:
             raise self.cannot("give word vectors")
         return embedding_vectors(self.model, self.tokenizer, str(self), self.system)
 
+    def report_untrained(self, head: str, report: Report) -> None:
+        """Note that a head's answers are random: it was added to a model of another tool, which has none."""
+        if head in self.config.get("untrained", ()):
+            what = f"{self}: its {head} head is untrained, so these answers are random; train it with ensue fit --from"
+            report("note", {"text": what})
+
     def cannot(self, action: str) -> InputError:
         """The error of a run that does not have an operation."""
         purpose = f" trained to {self.task}" if self.spec.by_name else ""
