@@ -62,7 +62,9 @@ def tokenizer_notes(tokenizer: Tokenizer, texts: Sequence[str], lender: str, eac
         what = f"{unknown / count:.0%} of the tokens here are unknown to the tokenizer of {lender}"
         notes.append(f"{what}: what it learnt is of little use; choose a run that was trained on such text")
     if each_word and count > SPELLED * words:
-        what = f"{lender} reads {tokenizer.kind} tokens, {count / words:.1f} for each word, and a tag is for a whole word"
+        what = (
+            f"{lender} reads {tokenizer.kind} tokens, {count / words:.1f} for each word, and a tag is for a whole word"
+        )
         notes.append(f"{what}: expect slow learning and a low F1; a run with word or subword tokens suits tagging")
     return notes
 
