@@ -1,12 +1,11 @@
 """An n-gram model counts all of its text; the figure of the held-out part is that of a model of the rest."""
 
-import io
 import json
-import sys
+import subprocess
 from pathlib import Path
 
 import pytest
-from typed import ensue, sentences
+from typed import ensue, finished, sentences, started
 
 from ensue.core.settings import read_toml
 from ensue.runs.held_out import rest_settings, whole_settings
@@ -118,11 +117,10 @@ def test_a_text_that_changed_between_the_counts_is_refused(mine, monkeypatch):
     assert answer.code == 2 and "the text has changed" in answer.err
 
 
-def test_standard_input_is_counted_whole(mine, monkeypatch):
+def test_standard_input_is_counted_whole(mine):
     fitted(mine, out="file")
-    raw = io.BytesIO(Path(mine).read_bytes())
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(raw, encoding="utf-8"))
-    fitted("-", out="piped")
+    process = started("fit", "ngram", "-", *WORDS, "--out", "piped", stdin=subprocess.PIPE)
+    assert finished(process, Path(mine).read_text(encoding="utf-8")).code == 0
     assert weights("piped") == weights("file")
 
 

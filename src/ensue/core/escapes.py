@@ -51,8 +51,8 @@ def escape_field(text: object) -> str:
 def escape_breaks(text: object) -> str:
     """A text that must stay on one line, such as a translation: line breaks as escapes, all else as it is.
 
-    >>> escape_breaks("one\ntwo")
-    'one\\ntwo'
+    >>> escape_breaks("one\\ntwo")
+    'one\\\\ntwo'
     """
     return _BREAKS.sub(lambda found: escape(found[0]), str(text))
 
