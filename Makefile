@@ -4,12 +4,16 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 TEST_STAMP := .venv/.installed-test
 
-.PHONY: install demo test test-avx2 test-guard test-install lint bench torture clean
+PIP := 26.3
+
+.PHONY: install demo test test-avx2 test-guard test-install lint bench torture lock audit clean
 
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip==$(PIP) \
+	  || echo "note: pip $(PIP) could not be installed, so the pip of this Python is used"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tensorboard]'
 	@touch $@
@@ -38,8 +42,8 @@ demo: install
 	@echo "to see what they think comes next: $(BIN)/ensue serve runs/demo/ngram runs/demo/gru runs/demo/lstm, then open http://127.0.0.1:8000"
 
 lint: test-install
-	$(BIN)/ruff check src tests benchmarks docs/notebooks
-	$(BIN)/ruff format --check src tests benchmarks docs/notebooks
+	$(BIN)/ruff check src tests benchmarks tools docs/notebooks
+	$(BIN)/ruff format --check src tests benchmarks tools docs/notebooks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -80,5 +84,16 @@ bench: $(BENCH)/.installed
 	$(BENCH)/python -m benchmarks.speed.beam --short
 	@test -z "$$ENSUE_DATA" || $(BENCH)/python -m benchmarks.speed.word2vec --rounds 1
 
+# the hashes of the versions in constraints.txt
+lock: install
+	$(BIN)/python tools/lock.py
+
+# known vulnerabilities of the versions in constraints.txt
+audit:
+	@test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
+	@.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1 \
+	  || echo "note: pip-audit could not be installed"
+	@.venv-audit/bin/python tools/audit.py
+
 clean:
-	rm -rf .venv .venv-bench build dist src/*.egg-info
+	rm -rf .venv .venv-bench .venv-audit build dist src/*.egg-info

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from ensue.data.batches import Batch
+from ensue.models.gpt import GPTLanguageModel
 from ensue.models.laws import findings
 from ensue.models.recurrent import LSTMLanguageModel
 from ensue.models.table import SYSTEMS
@@ -206,3 +207,41 @@ def test_one_batch_can_be_overfitted(name):
         optimiser.step()
     # a window of one token cannot tell all places apart, so it learns less
     assert loss.item() < (0.7 * first if name == "window" else 0.25 * first)
+
+
+class Forgetful(GPTLanguageModel):
+    """Ignores its state."""
+
+    def forward(self, tokens, state=None, lengths=None, want=("logits",)):
+        return super().forward(tokens, None, lengths, want)
+
+
+def loud(cls, dtype=torch.float32):
+    """A model whose logits are as large as a trained model's can be."""
+    torch.manual_seed(0)
+    config = cls.Config(vocabulary=VOCABULARY, hidden=64, layers=2, heads=2, context=16, tied=False)
+    model = cls(config).to(dtype)
+    with torch.no_grad():
+        model.head.weight.mul_(300)
+    return model
+
+
+def test_rounding_of_large_logits_breaks_no_law():
+    model = loud(GPTLanguageModel)
+    found = list(findings(model))
+    with torch.no_grad():
+        largest = model.eval()(torch.arange(VOCABULARY)[None]).logits.abs().max().item()
+    assert largest > 20 and max(finding.difference for finding in found) > 1e-5  # more than an absolute 1e-5
+    assert all(finding.kept for finding in found), found
+    assert found[0].tolerance == pytest.approx(1e-5 * largest, rel=0.5)
+
+
+def test_a_broken_law_shows_at_any_size_of_logits():
+    found = {finding.law: finding for finding in findings(loud(Forgetful))}
+    assert not found["chunk law"].kept and not found["rows law"].kept
+    assert found["chunk law"].difference > 1000 * found["chunk law"].tolerance
+
+
+def test_float64_has_one_tolerance_whatever_the_size():
+    found = list(findings(loud(GPTLanguageModel, torch.float64)))
+    assert all(finding.kept and finding.tolerance in (0.0, 1e-10) for finding in found)

@@ -252,6 +252,28 @@ def test_a_vocabulary_may_be_smaller_than_the_weights_it_comes_with(encoders, fi
     assert run.model.vocabulary == config["vocab_size"] > run.tokenizer.size
 
 
+def test_a_head_that_a_folder_does_not_have_is_called_untrained_wherever_it_is_used(encoders, files):
+    from safetensors.torch import load_file, save_file
+
+    output("convert", encoders / "bert", "--to", "hf", "--out", "theirs", "--json")
+    config = json.loads(Path("theirs/config.json").read_text())
+    Path("theirs/config.json").write_text(json.dumps({**config, "architectures": ["BertModel"]}))
+    tensors = load_file("theirs/model.safetensors")
+    bare = {name: value for name, value in tensors.items() if not name.startswith("cls.")}
+    save_file(bare, "theirs/model.safetensors", metadata={"format": "pt"})
+    made = ensue("convert", "theirs", "--out", "bare")
+    assert made.code == 0 and "no masked head: a new, untrained one is added" in made.err
+    assert "masked head is new and untrained" in Path("bare/README.md").read_text()
+    says = "note: bare: its masked head is untrained, so these answers are random"
+    assert says in ensue("fill", "bare", "the [MASK]").err
+    assert says.removeprefix("note: ") in output("fill", "bare", "the [MASK]", "--json")["notes"][0]
+    assert says in ensue("score", "bare", files["documents"]).err
+    assert "did not learn which sentence follows" in ensue("predict", "bare", "--text", "one\ttwo").err
+    assert "untrained" not in ensue("fill", encoders / "bert", "the [MASK]").err
+    trained = fit("bert", files["documents"], out="trained", begin_with="bare", settings={"train.steps": 2})
+    assert "untrained" not in trained.config
+
+
 # Beginning with another run.
 
 

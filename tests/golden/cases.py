@@ -45,7 +45,7 @@ def fits(files):
     forecast = (*STEPS, "--set", "window=24", "--set", "horizon=6", "--set", "train.batch=8")
     gpt = ("gpt", text, *WORD, *HEADS, "--set", "context=16")
     cases = {
-        "ngram": ("ngram", text, *WORD, "--set", "order=3"),
+        "ngram": ("ngram", text, *WORD, "--set", "order=3", "--set", "train.recount=false"),
         "window": ("window", text, *WORD, *SMALL),
         **{name: (name, text, *WORD, *DEEP) for name in ("rnn", "gru", "gru-cho", "lstm")},
         "lstm-byte": ("lstm", text, "--tokenizer", "byte", *SMALL, "--set", "train.cut=streams"),

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from ensue.core.durations import duration_in_words
+from ensue.core.escapes import escape_controls
 
 LINE_INTERVAL = 20.0
 """Seconds between two lines of progress where there is no bar."""
@@ -41,7 +42,7 @@ class Display:
     """A ``Report`` that prints events and draws a progress bar; a context manager."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, highlight=False)
+        self.console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         self.quiet = quiet
         self.notes: list[str] = []
         self.bar: Progress | None = None
@@ -50,9 +51,9 @@ class Display:
         self.phase = ""
         if self.console.is_terminal and not quiet:
             columns = (
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
-                TextColumn("{task.fields[facts]}"),
+                TextColumn("{task.fields[facts]}", markup=False),
                 TimeElapsedColumn(),
             )
             self.bar = Progress(*columns, console=self.console, transient=True)
@@ -72,10 +73,10 @@ class Display:
         """Handle an event."""
         getattr(self, f"on_{kind}", self.on_other)(values)
 
-    def print(self, text: str) -> None:
-        """Print a line above the bar."""
+    def print(self, text: str, keep: str = "") -> None:
+        """Print a line above the bar, with control characters escaped except those in ``keep``."""
         if not self.quiet:
-            (self.bar.console if self.bar else self.console).print(text, markup=False, soft_wrap=True)
+            (self.bar.console if self.bar else self.console).print(escape_controls(text, keep), soft_wrap=True)
 
     def on_other(self, values: dict[str, Any]) -> None:
         """Ignore events that are not shown."""
@@ -85,7 +86,7 @@ class Display:
         if self.bar:
             if self.task is not None:
                 self.bar.remove_task(self.task)
-            self.task = self.bar.add_task(str(values["name"]), total=None, facts="")
+            self.task = self.bar.add_task(escape_controls(values["name"]), total=None, facts="")
         self.phase = str(values["name"])
 
     def on_progress(self, values: dict[str, Any]) -> None:
@@ -124,7 +125,7 @@ class Display:
 
     def on_sample(self, values: dict[str, Any]) -> None:
         """Print a text generated during training."""
-        self.print(f"— sample after step {values['step']:,}:\n{values['text'].strip()}\n")
+        self.print(f"— sample after step {values['step']:,}:\n{values['text'].strip()}\n", keep="\n\t")
 
     def on_note(self, values: dict[str, Any]) -> None:
         """Print a note and keep it for ``notes`` in JSON."""

@@ -11,6 +11,7 @@ from typer import Argument, Option
 from ensue.cli.options import Force, Json, NoVerify, check_beam
 from ensue.cli.output import print_json, print_line, print_lines, print_rich
 from ensue.core.errors import InputError
+from ensue.core.escapes import escape_controls
 
 
 def systems(name: Annotated[str, Argument(help="system to describe")] = "", as_json: Json = False) -> None:
@@ -34,10 +35,13 @@ def systems(name: Annotated[str, Argument(help="system to describe")] = "", as_j
     print_line(f"{name}: {system['summary']}\n\n{system['equation']}\n")
     print_line("settings (--set NAME=VALUE) and their defaults:")
     for setting in system["settings"]:
-        print_line(f"  {setting['name']} = {setting['default']}\n      {setting['meaning']}")
-    print_line("\npresets (--preset NAME):")
+        print_line(f"  {setting['name']} = {_value(setting['default'])}\n      {setting['meaning']}")
+    recipes = system["recipes"]
+    print_line("\npresets (--preset NAME) and what they change:")
     for preset, values in system["presets"].items():
-        print_line(f"  {preset}: " + (", ".join(f"{k}={v}" for k, v in values.items()) or "the defaults"))
+        use = ", to fine-tune with --from" if preset in recipes else ""
+        changes = ", ".join(f"{name}={_value(value)}" for name, value in values.items())
+        print_line(f"  {preset}{use}: {changes or 'the defaults'}")
     for figure in system["figures"]:
         print_line(f"\nexpected result: {figure}")
     for task in (spec for spec in all_tasks() if spec.name in system):
@@ -46,9 +50,16 @@ def systems(name: Annotated[str, Argument(help="system to describe")] = "", as_j
         print_line(f"\nsettings for {task.name} (`{command}`): {settings}")
 
 
+def _value(value: Any) -> str:
+    """A setting as --set takes it: lists are separated by commas."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _print_checks(checks: list[dict[str, Any]], width: int) -> None:
     for check in checks:
-        print_line(f"{'ok  ' if check['kept'] else 'FAIL'}  {check['name']:<{width}} {check['detail']}")
+        print_line(
+            f"{'ok  ' if check['kept'] else 'FAIL'}  {check['name']:<{width}} {escape_controls(check['detail'])}"
+        )
 
 
 def check(
@@ -125,7 +136,8 @@ def convert(
 
     with Display(quiet=as_json) as display:
         result = verb(src, to=to or None, out=out, task=task, force=force, report=display)
-    print_json({"out": str(result)}) if as_json else print_line(f"wrote {result}")
+    notes = {"notes": display.notes} if display.notes else {}
+    print_json({"out": str(result), **notes}) if as_json else print_line(f"wrote {escape_controls(result)}")
 
 
 def look(
@@ -214,4 +226,4 @@ def look(
     elif path is None and drawn.text is not None:
         print_rich(drawn.text())
     else:
-        print_lines(filter(None, (drawn.note, f"wrote {path}")))
+        print_lines(filter(None, (drawn.note, f"wrote {escape_controls(path)}")))

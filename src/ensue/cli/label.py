@@ -12,6 +12,7 @@ from typer import Argument, Option
 from ensue.cli.options import Columns, Horizon, Int8, Json, NoVerify, RunPath, Seed
 from ensue.cli.output import print_bar, print_json, print_line, print_lines
 from ensue.core.errors import InputError
+from ensue.core.escapes import escape_controls
 
 
 def predict(
@@ -85,7 +86,7 @@ def embed(
         facts = {"texts": len(vectors), "width": vectors.shape[1], "out": str(out) if out else None}
         print_json(facts if out else {**facts, "vectors": [[round(float(x), 6) for x in row] for row in vectors]})
     elif out is not None:
-        print_line(f"wrote {out} ({len(vectors):,} vectors of size {vectors.shape[1]})")
+        print_line(f"wrote {escape_controls(out)} ({len(vectors):,} vectors of size {vectors.shape[1]})")
     else:
         for row in vectors:
             print_line(json.dumps([round(float(x), 6) for x in row]))
@@ -102,11 +103,13 @@ def fill(
     as_json: Json = False,
 ) -> None:
     """fill in the masked tokens of a text"""
+    from ensue.cli.display import Display
     from ensue.runs.load import load
 
-    filled = load(run).fill(text, top=top, rounds=rounds, temperature=temperature, seed=seed)
+    with Display(quiet=as_json) as display:
+        filled = load(run).fill(text, top=top, rounds=rounds, temperature=temperature, seed=seed, report=display)
     if as_json:
-        print_json(filled.as_dict())
+        print_json(filled.as_dict() | ({"notes": display.notes} if display.notes else {}))
         return
     for number, gap in enumerate(filled.gaps, start=1):
         print_line(f"mask {number}:")
@@ -117,5 +120,5 @@ def fill(
         for number, step in enumerate(filled.steps, start=1):
             tokens = zip(step["tokens"], step["probabilities"], step["hidden_again"])
             line = " ".join(f"{token}{'?' if masked_again else ''} {p:.2f}" for token, p, masked_again in tokens)
-            print_line(f"round {number}: {line}")
+            print_line(f"round {number}: {escape_controls(line)}")
     print_line(filled.text)

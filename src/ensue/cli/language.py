@@ -10,6 +10,7 @@ from typer import Argument, Option
 from ensue.cli.options import Columns, Data, Field, Int8, Json, NoVerify, RunPath, Seed
 from ensue.cli.output import print_bar, print_json, print_line, print_lines, print_table
 from ensue.core.errors import InputError
+from ensue.core.escapes import escape_controls
 
 MAX_ROWS = 40
 """Groups of minimal pairs with more values than this appear only with --json and --out."""
@@ -69,7 +70,7 @@ def score(
         print_json({name: value for name, value in result.items() if name != "pseudo" or value})
         return
     for token, value in tokens:
-        print_line(f"{-value / log(2):8.3f}  {token}")
+        print_line(f"{-value / log(2):8.3f}  {escape_controls(token)}")
     print_lines(loaded.score_lines(result))
 
 

@@ -16,7 +16,7 @@ import typer
 from typer import Option
 
 from ensue.cli import cost, inspect, label, language, serve, train, translate, words
-from ensue.cli.output import print_line
+from ensue.cli.output import print_line, warn
 from ensue.core import compile_notice, torchrun
 from ensue.core.errors import InputError, Interrupted, InvalidDistribution, OtherRankFailed, RankError
 from ensue.core.notes import NOTES
@@ -88,15 +88,9 @@ def options(
         raise InputError(f"`ensue {command}` runs in one process", hint="run it without torchrun")
 
 
-def warn(text: str) -> None:
-    """Print a line to standard error, if it is open."""
-    if sys.stderr is not None:
-        sys.stderr.write(f"{text}\n")
-
-
-def fail(text: str, code: int) -> NoReturn:
-    """Print a line to standard error and exit."""
-    warn(text)
+def fail(text: str, code: int, keep: str = "") -> NoReturn:
+    """Print a line to standard error, with control characters escaped except those in ``keep``, and exit."""
+    warn(text, keep)
     raise SystemExit(code)
 
 
@@ -159,7 +153,7 @@ def main() -> None:
         os.environ.pop(VERIFY, None)
         os.environ |= {} if verify is None else {VERIFY: verify}
     if code == INTERRUPTED and not torchrun.rank():  # Ctrl-C with nothing to save
-        fail(f"\nensue: {STOPPED}", INTERRUPTED)
+        fail(f"\nensue: {STOPPED}", INTERRUPTED, keep="\n")
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
@@ -175,13 +169,13 @@ def explain(error: Exception) -> NoReturn:
         fail(f"ensue: {error}", 2)
     if isinstance(error, Usage):
         if not error.format_message().strip():  # no command: print the help
-            fail(error.ctx.get_help() if error.ctx else "", 2)
+            fail(error.ctx.get_help() if error.ctx else "", 2, keep="\n")
         path = error.ctx.command_path if error.ctx else "ensue"
         fail(f"ensue: {error.format_message().rstrip('.')}; see `{path} --help`", 2)
     if isinstance(error, typer.Abort):
         fail(f"ensue: {STOPPED}", INTERRUPTED)
     if isinstance(error, Interrupted):
-        fail(f"\nensue: {error}", INTERRUPTED)
+        fail(f"\nensue: {error}", INTERRUPTED, keep="\n")
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1)

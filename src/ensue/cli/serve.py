@@ -8,8 +8,9 @@ from typing import Annotated
 from typer import Argument, Option
 
 from ensue.cli.options import Int8, NoVerify
-from ensue.cli.output import print_line
+from ensue.cli.output import print_line, warn
 from ensue.core.errors import InputError
+from ensue.core.escapes import escape_controls
 from ensue.core.wording import counted
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -46,8 +47,11 @@ def serve(
     folders = runs or _starter_runs()
     with Console(stderr=True).status(f"loading {counted(len(folders), 'folder')}"):
         registry = load_models(folders, int8=int8)
+    for name, model in registry.models.items():
+        for head in model.run.config.get("untrained", ()):
+            warn(f"note: {name}: its {head} head is untrained, so its answers are random")
     with listen(registry, host=host, port=port, key=key) as server:
-        print_line(f"serving {', '.join(registry.models)} on {server.address}; press Ctrl-C to stop")
+        print_line(f"serving {escape_controls(', '.join(registry.models))} on {server.address}; press Ctrl-C to stop")
         server.run()
 
 

@@ -16,6 +16,7 @@ from ensue.cli import options
 from ensue.cli.output import print_json, print_line, print_lines, print_table
 from ensue.core import torchrun
 from ensue.core.errors import InputError
+from ensue.core.escapes import escape_controls
 from ensue.core.sizes import size_in_bytes
 
 if TYPE_CHECKING:
@@ -168,11 +169,15 @@ def _train(work: Callable[..., Run], as_json: bool) -> None:
     unit = figures["unit"] if figures["steps"] != 1 else {"steps": "step", "passes": "pass"}[figures["unit"]]
     counted = "ngrams" if "ngrams" in figures else "parameters"
     size = f"{figures[counted]:,} {counted.replace('ngrams', 'n-grams')}"
-    print_line(f"{run.system} in {run.folder.path}: {figures['steps']:,} {unit}, {size}")
+    print_line(f"{run.system} in {escape_controls(run.folder.path)}: {figures['steps']:,} {unit}, {size}")
     if figures["stopped"] == "budget":
         print_line("the budget ended before the planned steps; --resume trains the rest")
     if "valid" in figures:
         print_lines(run.score_lines(figures["valid"]))
+    if "held_out" in figures:
+        from ensue.runs.model_card import held_out_note
+
+        print_line(f"measured with {held_out_note(figures['held_out'])}")
 
 
 def _names(text: str) -> list[str]:
@@ -261,7 +266,8 @@ def race(
         print_json(result.as_dict())
         return
     print_table(*result.table())
-    print_lines([*result.remarks(), *result.conditions()])
+    print_lines(map(escape_controls, [*result.remarks(), *result.conditions()]))
     if all(entrant.value is None for entrant in result.entrants):
         raise InputError("every system failed", where=str(out))
-    print_line(f"table and chart: {out / 'race.md'}, {out / 'race.png'}, {out / 'race.html'}")
+    files = ", ".join(str(out / name) for name in ("race.md", "race.png", "race.html"))
+    print_line(f"table and chart: {escape_controls(files)}")

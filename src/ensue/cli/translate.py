@@ -11,8 +11,9 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from ensue.cli.options import Int8, Json, NoVerify, RunPath, check_beam
-from ensue.cli.output import print_json, print_line
+from ensue.cli.output import print_json, print_line, warn
 from ensue.core.errors import InputError
+from ensue.core.escapes import escape_breaks
 
 
 class Length(StrEnum):
@@ -92,7 +93,7 @@ def translate(
         )
         for translations, notes in blocks:
             for note in notes:
-                sys.stderr.write(f"note: {note}\n")
+                warn(f"note: {note}")
             if as_json:
                 results += [translation.as_dict() for translation in translations]
             else:
@@ -100,7 +101,7 @@ def translate(
     if as_json:
         print_json({"system": loaded.system, "beam": beam, "length": length.value, "translations": results})
     elif trace is not None:
-        sys.stderr.write(f"wrote {trace}\n")
+        warn(f"wrote {trace}")
 
 
 def _check_lengths(length: Length, alpha: float | None, shortest: int, longest: int) -> None:
@@ -112,11 +113,11 @@ def _check_lengths(length: Length, alpha: float | None, shortest: int, longest: 
 
 
 def _print_translations(translations: list[Any], nbest: int) -> None:
-    """Print each translation, or its n best with scores."""
+    """Print each translation on one line, or its n best with scores."""
     for translation in translations:
         if nbest > 1 and translation.best:
             for text, hypothesis in translation.best:
-                print_line(f"{hypothesis.score:9.4f}  {text}")
+                print_line(f"{hypothesis.score:9.4f}  {escape_breaks(text)}")
         else:
-            print_line(translation.text)
+            print_line(escape_breaks(translation.text))
     sys.stdout.flush()

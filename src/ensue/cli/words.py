@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from ensue.cli.options import Field, Json, NoVerify
 from ensue.cli.output import print_bar, print_json, print_line, print_table
+from ensue.core.escapes import escape_controls
 from ensue.core.wording import counted
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="explore and evaluate word vectors")
@@ -133,7 +134,7 @@ def wordnet(
     synsets = entry["synsets"]
     for part, forms in entry["forms"].items():
         if forms != ["_".join(word.lower().split())]:
-            print_line(f"{word} as {part}: {', '.join(forms)}")
+            print_line(f"{escape_controls(word)} as {part}: {', '.join(forms)}")
     part_width, name_width = (max(len(synset[key]) for synset in synsets) for key in ("part", "name"))
     for synset in synsets:
         names = f"{synset['part']:<{part_width}}  {synset['name']:<{name_width}}  {', '.join(synset['words'])}"
@@ -172,7 +173,8 @@ def context(
         return
     left = max((len(line["left"]) for line in contexts["lines"]), default=0)
     for line in contexts["lines"]:
-        print_line(f"{line['left']:>{left}}  {line['word']}  {line['right']}".rstrip())
-    print_line(f"{word} occurs {counted(contexts['count'], 'time')} in {contexts['words']:,} words\n")
+        shown = f"{line['left']:>{left}}  {line['word']}  {line['right']}".rstrip()
+        print_line(escape_controls(shown))
+    print_line(f"{escape_controls(word)} occurs {counted(contexts['count'], 'time')} in {contexts['words']:,} words\n")
     near = [[row["word"], f"{row['count']:,}", f"{row['ratio']:,.1f}"] for row in contexts["near"]]
     print_table([f"within {window}", "count", "× chance"], near)

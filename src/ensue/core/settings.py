@@ -12,7 +12,7 @@ import json
 import math
 import textwrap
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -56,6 +56,33 @@ def _read(cls: type[Any]) -> tuple[Field, ...]:
     kinds = get_type_hints(cls)
     ordered = sorted(fields(cls), key=lambda f: f.name == "hash")  # run.toml has the hash of the data last
     return tuple(Field(f.name, kinds[f.name], f.default, meanings.get(f.name, "")) for f in ordered)
+
+
+Need = tuple[str, tuple[Any, ...] | range]
+"""Another setting, and the values of it with which a setting has an effect; none means any but 0 and empty."""
+
+
+def needs_of(cls: type[Any]) -> dict[str, Need]:
+    """The settings of a class that have an effect only with some values of another; classes name them in ``needs``."""
+    needs: dict[str, Need] = {}
+    for owner in reversed(cls.__mro__):
+        needs |= vars(owner).get("needs", {})
+    return needs
+
+
+def check_effect(cls: type[Any], values: Mapping[str, Any], names: Iterable[str], prefix: str = "") -> None:
+    """Raise InputError if one of these settings was changed and another setting makes it useless."""
+    defaults, needs = {f.name: f.default for f in describe(cls)}, needs_of(cls)
+    for name in names:
+        other, allowed = needs.get(name, ("", ()))
+        if other not in values or values[name] == defaults[name]:
+            continue
+        if (values[other] in allowed) if allowed else bool(values[other]):
+            continue
+        what = f"setting {prefix + name!r} has no effect where {prefix}{other} = {values[other]!r}"
+        shown = allowed[:1] if isinstance(allowed, range) else allowed
+        instead = " or ".join(f"{prefix}{other}={value}" for value in shown) or f"{prefix}{other}"
+        raise InputError(what, hint=f"set {instead} too, or leave it out")
 
 
 def check(owner: Any, name: str, right: bool, allowed: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ensue.core.escapes import escape_field
+
 MAX_LINES = 5
 """Line numbers that are listed."""
 
@@ -42,9 +44,8 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     >>> table_lines(["a", "b"], [["x", "10"]])
     ['a   b', '─  ──', 'x  10']
     """
-    widths = [max(len(str(line[i])) for line in [columns, *rows]) for i in range(len(columns))]
-    lines = [columns, ["─" * width for width in widths], *rows]
-    cells = (
-        [str(c).rjust(w) if i else str(c).ljust(w) for i, (c, w) in enumerate(zip(line, widths))] for line in lines
-    )
+    heading, *body = ([escape_field(cell) for cell in line] for line in (columns, *rows))
+    widths = [max(len(line[i]) for line in (heading, *body)) for i in range(len(columns))]
+    lines = [heading, ["─" * width for width in widths], *body]
+    cells = ([c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths))] for line in lines)
     return ["  ".join(line).rstrip() for line in cells]

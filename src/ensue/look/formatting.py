@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from rich.cells import cell_len
 
+from ensue.core.escapes import escape_controls
+
 VISIBLE = {"\n": "⏎", "\t": "⇥"}
-DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-"""Characters that change the direction of writing."""
 
 
 def decimals(value: float) -> str:
@@ -56,12 +56,8 @@ def readable(token: str) -> str:
     """
     if not token.strip(" "):
         return "␣" * len(token) or "∅"
-    return "".join(VISIBLE.get(c) or (ascii(c)[1:-1] if _invisible(c) else c) for c in token)
-
-
-def _invisible(character: str) -> bool:
-    """True for control characters, lone surrogates, line separators, and changes of the direction of writing."""
-    return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in DIRECTIONS
+    shown = "".join(VISIBLE.get(c) or (ascii(c)[1:-1] if unicodedata.category(c) == "Cs" else c) for c in token)
+    return escape_controls(shown)
 
 
 def shortened(text: str, width: int) -> str:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from ensue.core.errors import InputError
-from ensue.core.settings import check, check_positive
+from ensue.core.settings import Need, check, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
 from ensue.nn.decode_compiler import DecodeSteps
@@ -47,6 +47,9 @@ from ensue.nn.trunk_config import TrunkConfig, build_trunk, initialise, last_nor
 class GPTConfig(TrunkConfig):
     """Configuration of the GPT language model."""
 
+    needs: ClassVar[dict[str, Need]] = {
+        name: ("experts", range(2, 1 << 20)) for name in ("experts_gate", "experts_balance")
+    }
     vocabulary: int = 0
     """Vocabulary size; set by the tokenizer."""
     context: int = 128

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
-from ensue.core.settings import check, check_positive
+from ensue.core.settings import Need, check, check_positive
 from ensue.models.ngram_lookup import ADD, BACKOFF, MLE
 
 Mode = Literal["kneser-ney", "backoff", "add", "mle"]
@@ -19,6 +19,7 @@ MAX_ORDER = 7
 class NGramConfig:
     """Configuration of an n-gram model."""
 
+    needs: ClassVar[dict[str, Need]] = {"delta": ("mode", ("add",)), "alpha": ("mode", ("backoff",))}
     vocabulary: int
     """Vocabulary size; set by the tokenizer."""
     order: int = 5

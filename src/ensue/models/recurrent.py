@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from ensue.core.settings import check, check_positive
+from ensue.core.settings import Need, check, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
 from ensue.nn.dropout import Dropout
@@ -44,6 +44,7 @@ SMALL_BATCHES = {"train.batch": 12, "train.length": 32}
 class RecurrentConfig(StackConfig):
     """Configuration shared by all recurrent language models."""
 
+    needs: ClassVar[dict[str, Need]] = {"span": ("attend", ())}
     vocabulary: int = 0
     """Vocabulary size; set by the tokenizer."""
     embedding: int = 0

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ensue.core.settings import check, check_positive
+from ensue.core.settings import Need, check, check_positive
 from ensue.models.model import StatelessModel, answer
 from ensue.nn.protocol import Output, Traits, Wants
 from ensue.nn.state import State
@@ -44,6 +44,7 @@ Goal = Literal["negative", "softmax"]
 class Word2VecConfig:
     """Configuration of word2vec."""
 
+    needs: ClassVar[dict[str, Need]] = dict.fromkeys(("negative", "power"), ("objective", ("negative",)))
     vocabulary: int = 0
     """Vocabulary size; set by the text."""
     mode: Mode = "skipgram"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from typing import ClassVar
 
 from torch import nn
 
 from ensue.core.errors import unknown_name
-from ensue.core.settings import check, check_below_one, check_positive
+from ensue.core.settings import Need, check, check_below_one, check_positive
 from ensue.nn.blocks import Block, Norm, PostNormBlock, PreNormBlock
 from ensue.nn.cross_attention import CrossAttention
 from ensue.nn.experts import GATES as EXPERT_GATES
@@ -35,6 +36,7 @@ FEEDS = (*ACTIVATIONS, *GATES)
 class TrunkConfig:
     """Settings of a trunk. Without ``__slots__``, so that a model's settings can also inherit from others."""
 
+    needs: ClassVar[dict[str, Need]] = {"rope_base": ("positions", ("rotary",))}
     layers: int = 4
     """Number of blocks."""
     heads: int = 4

@@ -15,7 +15,7 @@ from ensue.core.settings import describe, read_toml
 from ensue.data.sources import absolute_sources
 from ensue.runs.init_from import inherited_settings, lends_features, system_and_task
 from ensue.runs.load import Run, load
-from ensue.runs.settings_resolution import read_settings, resolve
+from ensue.runs.settings_resolution import check_effects, read_settings, resolve, setting_names
 from ensue.tasks.settings import VOCABULARIES, Settings
 from ensue.tasks.table import check_task, model_class, task_spec, trained_by_counting
 from ensue.train.ranks import Ranks
@@ -65,6 +65,7 @@ def new_settings(
         typed["begin_with"] = str(Path(path).absolute())
         file = inherited_settings(initial, system, task, file, typed) | file
     settings = resolve(system, task=task, preset=preset, layers=[file, typed])
+    check_effects(settings, typed)
     check_files(settings)
     return settings, initial
 
@@ -100,6 +101,8 @@ def resumed_settings(folder: RunFolder, what: str, typed: dict[str, Any], budget
     """The settings of a run that is resumed; ``typed`` may only change the device and how weights are sharded."""
     folder.check_resumable()
     flat = read_settings(folder.settings, report=report)
+    if "train.recount" in setting_names(str(flat.get("system", "")), str(flat.get("task", ""))):
+        flat = {"train.recount": False, **flat}  # older versions counted the training part only
     settings = resolve(str(flat.get("system", "")), layers=[flat])
     check_same(folder, settings, what, flat, typed)
     train, run = settings.train, settings.run
@@ -109,7 +112,7 @@ def resumed_settings(folder: RunFolder, what: str, typed: dict[str, Any], budget
     if "device" in typed:
         run = replace(run, device=str(typed["device"]))
     check_device(run.device)
-    if train.steps or trained_by_counting(run.system, run.task):
+    if trained_by_counting(run.system, run.task) or train.steps:
         train = replace(train, budget=budget)  # the old one has become a number of steps
     return replace(settings, run=run, train=train)
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ensue.core.errors import InputError
+from ensue.core.escapes import escape_field
 from ensue.core.events import Report, report_notes, silent
 from ensue.core.wording import counted, table_lines
 from ensue.data.series import Series
@@ -67,7 +68,9 @@ class ForecastRun(Run):
         if len(score["by_target"]) > 1:
             for row in score["by_target"]:
                 own = f"  MASE {row['mase']:.4f}" if row["mase"] is not None else ""
-                lines.append(f"  {row['target']:>16}  squared {row['mse']:.6g}  absolute {row['mae']:.6g}{own}")
+                lines.append(
+                    f"  {escape_field(row['target']):>16}  squared {row['mse']:.6g}  absolute {row['mae']:.6g}{own}"
+                )
         steps = score["by_step"]
         shown = steps if len(steps) <= 6 else [steps[round(n * (len(steps) - 1) / 5)] for n in range(6)]
         if len(steps) > 1:

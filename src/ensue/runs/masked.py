@@ -66,6 +66,7 @@ class MaskedRun(BidirectionalRun):
     def score(self, *files: Source, field: str | None = None, report: Report = silent) -> MaskedScore:
         """The loss and accuracy of masked tokens in files, and the accuracy of next-sentence prediction."""
         self.check_files(files)
+        self.report_untrained("masked", report)
         settings = resolve(self.system, layers=[self.settings])
         return masked_modelling.score_files(settings, self.model, self.tokenizer, files, field, report)
 
@@ -86,8 +87,18 @@ class MaskedRun(BidirectionalRun):
         probabilities = masked_modelling.next_sentence_probabilities(self.model, self.tokenizer, examples)
         return [{"follows": p >= 0.5, "probability": p} for p in probabilities]
 
-    def fill(self, text: str, *, top: int = 5, rounds: int = 0, seed: int = 0, temperature: float = 0.0) -> Filled:
+    def fill(
+        self,
+        text: str,
+        *,
+        top: int = 5,
+        rounds: int = 0,
+        seed: int = 0,
+        temperature: float = 0.0,
+        report: Report = silent,
+    ) -> Filled:
         """Fill in every [MASK] of a text; see ``ensue.runs.mask_filling.fill_masks``."""
+        self.report_untrained("masked", report)
         return fill_masks(self.model, self.tokenizer, text, top=top, rounds=rounds, seed=seed, temperature=temperature)
 
 
@@ -115,7 +126,16 @@ class ContextRun(BidirectionalRun):
         length = int(self.settings.get("data.length", 100))
         return contexts.score_files(self.model, self.tokenizer, files, field, length, report)
 
-    def fill(self, text: str, *, top: int = 5, rounds: int = 0, seed: int = 0, temperature: float = 0.0) -> Filled:
+    def fill(
+        self,
+        text: str,
+        *,
+        top: int = 5,
+        rounds: int = 0,
+        seed: int = 0,
+        temperature: float = 0.0,
+        report: Report = silent,
+    ) -> Filled:
         """Fill in every [MASK] of a text; see ``ensue.runs.mask_filling.fill_words``."""
         if rounds or temperature:
             what = f"{self.system} fills in each mask by itself, with the most likely word"

@@ -43,8 +43,16 @@ def model_card(settings: Settings, facts: dict[str, Any]) -> str:
         lines.append(_features(facts["features"]))
     if "valid" in figures:
         lines += run.card_lines(figures["valid"])
+    if "held_out" in figures:
+        lines.append(f"| measured with | {held_out_note(figures['held_out'])} |")
     lines += ["", "Every setting is in run.toml, with its meaning; training metrics are in metrics.jsonl.", ""]
     return "\n".join(lines)
+
+
+def held_out_note(held_out: dict[str, Any]) -> str:
+    """How the held-out part was measured, in a sentence."""
+    early = f" ({held_out['note']})" if "note" in held_out else ""
+    return f"a model of the other {held_out['train_tokens']:,} tokens{early}; this one then counted all of the text"
 
 
 def _sources(settings: Settings) -> list[str]:

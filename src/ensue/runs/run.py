@@ -13,6 +13,7 @@ import numpy as np
 from torch import nn
 
 from ensue.core.errors import InputError
+from ensue.core.escapes import escape_field
 from ensue.core.events import Report, report_all, silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import read_toml
@@ -56,16 +57,16 @@ class Text:
 
 
 PREDICTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "label": lambda one: f"{one['label']}\t{one['probabilities'][one['label']]:.4f}",
+    "label": lambda one: f"{escape_field(one['label'])}\t{one['probabilities'][one['label']]:.4f}",
     "follows": lambda one: f"{'follows' if one['follows'] else 'does not follow'}\t{one['probability']:.4f}",
     "value": lambda one: f"{one['value']:.4f}",
-    "choice": lambda one: f"{one['choice']}\t{one['probabilities'][one['choice']]:.4f}\t{one['text']}",
+    "choice": lambda one: f"{one['choice']}\t{one['probabilities'][one['choice']]:.4f}\t{escape_field(one['text'])}",
     "tags": lambda one: " ".join(
-        f"{word}/{tag}" if tag != "O" else word for word, tag in zip(one["words"], one["tags"])
+        escape_field(f"{word}/{tag}" if tag != "O" else word) for word, tag in zip(one["words"], one["tags"])
     ),
-    "answer": lambda one: one["answer"] or "(no answer)",
+    "answer": lambda one: escape_field(one["answer"]) or "(no answer)",
 }
-"""How a prediction is printed, by the key that only its kind has."""
+"""How a prediction is printed, on one line, by the key that only its kind has."""
 
 
 class Run:
@@ -183,6 +184,12 @@ class Run:
         if not self.spec.reads_text:
             raise self.cannot("give word vectors")
         return embedding_vectors(self.model, self.tokenizer, str(self), self.system)
+
+    def report_untrained(self, head: str, report: Report) -> None:
+        """Note that a head's answers are random: it was added to a model of another tool, which has none."""
+        if head in self.config.get("untrained", ()):
+            what = f"{self}: its {head} head is untrained, so these answers are random; train it with ensue fit --from"
+            report("note", {"text": what})
 
     def cannot(self, action: str) -> InputError:
         """The error of a run that does not have an operation."""

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
-from ensue.core.settings import build, describe, read_toml
+from ensue.core.settings import build, check_effect, describe, read_toml
 from ensue.core.wording import listed
 from ensue.models.table import SYSTEMS
 from ensue.tasks.recipes import recipe_of, recipes_for
 from ensue.tasks.settings import VOCABULARIES, RunSettings, Settings
 from ensue.tasks.spec import DEFAULT_BUDGET, Task
-from ensue.tasks.table import all_tasks, check_task, model_class, task_name, task_spec, trained_by_counting
+from ensue.tasks.table import (
+    all_tasks,
+    check_task,
+    model_class,
+    systems_for,
+    task_name,
+    task_spec,
+    trained_by_counting,
+)
 
 COUNTERPARTS = (
     ("train.batch", "train.batch_tokens"),
@@ -32,7 +40,8 @@ OPTIONAL_TABLES = {
 
 def tables(system: str, task: str = "") -> Mapping[str, type[Any]]:
     """The tables of run.toml for a system and a task; without a task for the system's own."""
-    return task_spec(task or task_name(system)).settings
+    spec = task_spec(task or task_name(system))
+    return {**spec.settings, "train": spec.counting} if trained_by_counting(system, spec.name) else spec.settings
 
 
 def defaults_of_tasks(name: str) -> dict[str, Any]:
@@ -41,33 +50,67 @@ def defaults_of_tasks(name: str) -> dict[str, Any]:
     return {
         spec.data: field.default
         for spec in all_tasks()
-        if table in spec.settings
-        for field in describe(spec.settings[table])
+        for kind in (spec.settings.get(table), spec.counting if table == "train" else None)
+        if kind is not None
+        for field in describe(kind)
         if field.name == inner
     }
 
 
+def training_names(kind: type[Any]) -> list[str]:
+    """The flat names of training settings."""
+    return [f"train.{field.name}" for field in describe(kind)]
+
+
+def without_unused(system: str, task: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings meant for several systems, without what this one does not use because it counts, or does not."""
+    spec, own = task_spec(task), setting_names(system, task)
+    other = {*training_names(spec.settings["train"]), *training_names(spec.counting)}.difference(own)
+    return {name: value for name, value in settings.items() if name not in other}
+
+
 def check_own(system: str, task: str, names: Iterable[str]) -> None:
     """Refuse settings of other tasks, which would have no effect."""
-    own = setting_names(system, task)
+    own, spec = setting_names(system, task), task_spec(task or task_name(system))
     for name in names:
         others = defaults_of_tasks(name) if "." in name and name not in own else {}
+        if name in training_names(spec.settings["train"]) and name not in own:
+            hint = f"it uses {listed(training_names(spec.counting))}"
+            raise InputError(f"setting {name!r} has no effect on {system}, which is not trained by gradient", hint=hint)
+        if name in training_names(spec.counting) and name not in own:
+            counting = listed([other for other in systems_for(spec.name) if trained_by_counting(other, spec.name)])
+            raise InputError(f"setting {name!r} is for systems that count ({counting})", hint="leave it out")
         if others:
             instead = dict((*COUNTERPARTS, *(pair[::-1] for pair in COUNTERPARTS))).get(name)
-            spec = task_spec(task or task_name(system))
             learns = f"{task if spec.by_name else system} learns from {spec.data}"
             hint = f"{learns}: use {instead}" if instead in own else f"{learns}, so leave it out"
             raise InputError(f"setting {name!r} is for {listed(list(others))}", hint=hint)
 
 
+def check_effects(settings: Settings, typed: Iterable[str]) -> None:
+    """Refuse settings that were typed and that others make useless; those of a preset or a file may stay."""
+    names = list(typed)
+    check_effect(settings.model_config, settings.model, [name for name in names if name in settings.model])
+    for table in settings.tables:
+        own, prefix = getattr(settings, table), f"{table}."
+        inner = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+        check_effect(type(own), asdict(own), inner, prefix)
+    if "data.holdout" in names and settings.data.valid:
+        raise InputError("setting 'data.holdout' has no effect beside validation data", hint="leave out one of them")
+    if "compile" in names and settings.run.compile and trained_by_counting(settings.run.system, settings.run.task):
+        raise InputError(f"{settings.run.system} counts: there is nothing to compile", hint="leave out --compile")
+
+
 def read_settings(path: Path, system: str = "", task: str = "", report: Report = silent) -> dict[str, Any]:
     """A run.toml as flat names, for a system and task or those it names.
 
-    Older versions wrote the settings of every task. Those of other tasks have no effect and are left out, with a note
-    if they are not at their default.
+    Older versions wrote the settings of every task, and those of gradients for systems that count. They have no effect
+    and are left out, those of other tasks with a note if they are not at their default.
     """
     flat = read_toml(path)
-    own = set(setting_names(system or str(flat.get("system", "")), task or str(flat.get("task", ""))))
+    system, task = system or str(flat.get("system", "")), task or str(flat.get("task", ""))
+    flat = without_unused(system, task or task_name(system), flat)
+    own = set(setting_names(system, task))
     others = {name: defaults_of_tasks(name) for name in flat if "." in name and name not in own}
     for name in sorted(name for name, tasks in others.items() if tasks and flat[name] not in tasks.values()):
         what = f"{path}: {name} = {flat[name]!r} is left out: it is for {listed(list(others[name]))}"
@@ -116,7 +159,7 @@ def resolve(system: str, *, task: str = "", preset: str = "", layers: list[Mappi
 
 def _needed_tables(system: str, spec: Task, flat: Mapping[str, Any]) -> dict[str, type[Any]]:
     """The tables of a task without those that the run does not need; their settings are refused."""
-    kinds = dict(spec.settings)
+    kinds = dict(tables(system, spec.name))
     if flat.get("teacher") and "distil" not in kinds:
         raise InputError(f"{system} does not label, so it has no teacher", hint="leave out teacher")
     for table, (setting, owner, hint) in OPTIONAL_TABLES.items():
@@ -160,8 +203,8 @@ def _model_values(config: type[Any], values: Mapping[str, Any]) -> dict[str, Any
 def _with_defaults(settings: Settings) -> Settings:
     """A budget if nothing limits training, and evaluations that suit the budget."""
     train, spec = settings.train, task_spec(settings.run.task)
-    limited = train.steps or train.epochs or train.budget
-    if not limited and not trained_by_counting(settings.run.system, settings.run.task):
+    counts = isinstance(train, spec.counting)
+    if not counts and not (train.steps or train.epochs or train.budget):
         train = replace(train, budget=spec.budget)
     share = min(1.0, train.budget / DEFAULT_BUDGET) if train.budget else 1.0
     return replace(settings, train=train, data=spec.shorten(settings.data, share))

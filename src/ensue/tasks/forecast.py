@@ -306,7 +306,9 @@ class ForecastTask(Task):
     def complete_settings(self, settings: Settings, model: Any, corpus: SeriesCorpus) -> Settings:
         """Fill in the number of epochs and the loss."""
         train = settings.train
-        if not (train.steps or train.epochs or train.budget or hasattr(model, "counter")):
+        if isinstance(train, self.counting):
+            return super().complete_settings(settings, model, corpus)
+        if not (train.steps or train.epochs or train.budget):
             per_epoch = self.batches(settings, model, corpus).steps_per_epoch
             train = replace(train, epochs=max(EPOCHS, round(UPDATES * train.accumulate / per_epoch, 1)))
         if train.loss == "pinball" and not model.config.quantiles:

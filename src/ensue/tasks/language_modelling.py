@@ -37,7 +37,7 @@ from ensue.tasks.table import systems_for
 from ensue.train.layer_unfreezing import LayerUnfreezing
 from ensue.train.objectives import OBJECTIVES, Objective
 from ensue.train.ranks import SINGLE, Evaluate, Ranks
-from ensue.train.settings import TextTrainSettings
+from ensue.train.settings import NGramTrainSettings, TextTrainSettings
 
 MOST_EVAL_TOKENS = 200_000
 """Tokens of an evaluation during training, at most."""
@@ -106,6 +106,11 @@ def choose_tokenizer(
     return fit_tokenizer(kind, sources, **limits, field=field, size=size, notes=notes)
 
 
+def holds_out(data: TextSettings) -> bool:
+    """True if the end of the text is held out; the lecture's five letters are too few to split."""
+    return not data.valid and bool(data.holdout) and tuple(data.files) != ("hello",)
+
+
 def read_text_corpus(
     data: TextSettings, tokens: TokenizerSettings, tokenizer: Tokenizer | None = None, report: Report = silent
 ) -> TextCorpus:
@@ -113,7 +118,7 @@ def read_text_corpus(
     check_text([*data.files, *data.valid])
     field = data.field or None
     train, valid = (text_sources(files, data.columns, data.bad_lines == "skip") for files in (data.files, data.valid))
-    if not valid and data.holdout and tuple(train) != ("hello",):  # the lecture's five letters are too few to split
+    if holds_out(data):
         train, valid = hold_out(train, data.holdout, field=field)
     notes: list[str] = []
     if tokenizer is None:
@@ -181,6 +186,7 @@ class LanguageTask(Task):
     name = "language"
     data = "text"
     settings = {"train": TextTrainSettings, "data": TextSettings, "tokenizer": TokenizerSettings}
+    counting = NGramTrainSettings
     run = "ensue.runs.language:LanguageRun"
     short_evaluation = "data.eval_tokens=2000"
     example_loss = staticmethod(example_losses.language_loss)
@@ -195,6 +201,7 @@ class LanguageTask(Task):
         lower=True,
         heading=partial(race_heading, unit="byte"),
         facts=race_facts,
+        settings={"train.recount": False},  # all systems learn from the same text
         refusal=not_comparable,
     )
 
@@ -203,8 +210,10 @@ class LanguageTask(Task):
         return data if data.eval_tokens else replace(data, eval_tokens=max(2_000, int(MOST_EVAL_TOKENS * share)))
 
     def read_corpus(self, settings: Settings, folder: RunFolder | None, report: Report) -> TextCorpus:
-        """Read and tokenise the text."""
-        return read_text_corpus(settings.data, settings.tokenizer, saved_tokenizer(folder), report)
+        """Read and tokenise the text; all of it for a model that counts the held-out part too."""
+        whole = getattr(settings.train, "recount", False)
+        data = replace(settings.data, holdout=0.0) if whole else settings.data
+        return read_text_corpus(data, settings.tokenizer, saved_tokenizer(folder), report)
 
     def describe_corpus(self, corpus: TextCorpus) -> dict[str, Any]:
         """Return the number of tokens and bytes."""
@@ -217,6 +226,8 @@ class LanguageTask(Task):
 
     def complete_settings(self, settings: Settings, model: LanguageModel, corpus: TextCorpus) -> Settings:
         """Fill in the length of rows and how the text is cut."""
+        if isinstance(settings.train, NGramTrainSettings):
+            return super().complete_settings(settings, model, corpus)
         train, context = settings.train, model.traits.context
         length = train.length or (context if model.cuts == "windows" and context else TRAIN_LENGTH)
         cut = model.cuts if train.cut == "auto" else train.cut

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -31,6 +31,7 @@ from ensue.tasks.settings import Settings
 from ensue.train.layer_unfreezing import LayerUnfreezing
 from ensue.train.objectives import Objective
 from ensue.train.ranks import Evaluate
+from ensue.train.settings import CountTrainSettings
 from ensue.train.training import Outcome
 
 Data = TypeVar("Data", bound=LabelledRows | PairTokens | TokenizedText)
@@ -80,6 +81,8 @@ class RaceSpec:
     """What race.json holds of a corpus, given its description."""
     shared_settings: Callable[[Any], dict[str, Any]] = lambda corpus: {}
     """Settings that make all systems read the same rows of a corpus."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of every system, where a race is not as ``ensue fit``."""
     refusal: Callable[[str], str] = lambda system: ""
     """Why a system cannot be compared; empty if it can."""
 
@@ -135,6 +138,8 @@ class Task(ABC):
     """What it learns from, in a few words: "sentence pairs"."""
     settings: Mapping[str, type[Any]]
     """The tables of run.toml, each with its dataclass: train, data, and where needed those of ``settings.TABLES``."""
+    counting: type[Any] = CountTrainSettings
+    """The table ``train`` of systems that count instead of learning by gradient."""
     run: str
     """The class of its runs, as "package.module:Class"."""
     race: RaceSpec | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from ensue.core.settings import check, check_below_one, check_not_negative, check_positive
+from ensue.core.settings import Need, check, check_below_one, check_not_negative, check_positive
 
 OPTIMISERS = ("adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "inverse-sqrt", "one-cycle", "plateau", "slanted")
@@ -14,6 +15,11 @@ SCHEDULES = ("constant", "cosine", "inverse-sqrt", "one-cycle", "plateau", "slan
 class TrainSettings:
     """Training settings of all tasks."""
 
+    needs: ClassVar[dict[str, Need]] = {
+        **dict.fromkeys(("weight_decay", "beta1", "beta2"), ("optimiser", ("adamw",))),
+        "momentum": ("optimiser", ("sgd",)),
+        "floor": ("schedule", ("cosine", "one-cycle", "slanted")),
+    }
     steps: int = 0
     """Number of updates; 0 means set by epochs or the budget, and then written back here."""
     epochs: float = 0.0
@@ -106,6 +112,7 @@ class TrainSettings:
 class TextTrainSettings(TrainSettings):
     """Training settings of language models."""
 
+    needs: ClassVar[dict[str, Need]] = {"renew": ("cut", ("auto", "streams"))}
     batch: int = 32
     """Batch size in rows."""
     length: int = 0
@@ -116,22 +123,49 @@ class TextTrainSettings(TrainSettings):
     """Share of streams whose state is reset at each step, so that the model is also trained from the initial state."""
     layer_decay: float = 1.0
     """Learning-rate factor from each layer to the one below it; 1 means the same rate for all."""
-    memory: int = 0
-    """Memory limit in bytes for counting n-grams; above it they are sorted on disk. 0 means no limit."""
 
     def __post_init__(self) -> None:
         super(TextTrainSettings, self).__post_init__()  # with slots, super() would look for the class without them
         check_positive(self, "batch")
-        check_not_negative(self, "length", "memory")
+        check_not_negative(self, "length")
         check(self, "cut", self.cut in ("auto", "streams", "windows"), "auto, streams or windows")
         check(self, "renew", 0 <= self.renew <= 1, "between 0 and 1")
         check(self, "layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CountTrainSettings:
+    """Training settings of systems that count: they have no steps, no learning rate and no gradient."""
+
+    budget: float = 0.0
+    """Time limit in seconds; the model then has what was counted so far. 0 means no limit."""
+    threads: int = 0
+    """Number of CPU threads; 0 means all."""
+
+    def __post_init__(self) -> None:
+        check_not_negative(self, "budget", "threads")
+        check(self, "threads", self.threads < 2**31, "below 2^31")  # PyTorch takes no larger number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NGramTrainSettings(CountTrainSettings):
+    """Training settings of n-grams."""
+
+    memory: int = 0
+    """Memory limit in bytes for counting; above it n-grams are sorted on disk. 0 means no limit."""
+    recount: bool = True
+    """Count the held-out part too, after a model of the rest was measured on it; false keeps the model of the rest."""
+
+    def __post_init__(self) -> None:
+        super(NGramTrainSettings, self).__post_init__()
+        check_not_negative(self, "memory")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PairTrainSettings(TrainSettings):
     """Training settings of translation."""
 
+    needs: ClassVar[dict[str, Need]] = dict.fromkeys(("samples", "likelihood"), ("objective", ("reward",)))
     batch_tokens: int = 2000
     """Batch size in tokens with padding, on the longer side of the pairs."""
     label_smoothing: float = 0.0
@@ -195,6 +229,7 @@ class ContextTrainSettings(TrainSettings):
 class LabelTrainSettings(TrainSettings):
     """Training settings of labelling tasks."""
 
+    needs: ClassVar[dict[str, Need]] = {"adapters_alpha": ("adapters", ())}
     batch_tokens: int = 0
     """Batch size in tokens with padding; 0 means 1,000, or more for long texts, so that at least 16 examples fit."""
     label_smoothing: float = 0.0

@@ -16,9 +16,10 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.core.files import sha256
 from ensue.core.run_folder import RunFolder
-from ensue.core.settings import describe, read_toml
+from ensue.core.settings import describe
 from ensue.core.table import load_target
 from ensue.runs.load import load
+from ensue.runs.settings_resolution import read_settings
 from ensue.tasks.settings import VOCABULARIES
 from ensue.tasks.table import task_spec, trained_by_counting
 from ensue.train.metrics import read_metrics
@@ -90,7 +91,7 @@ def resume_proof(path: Path, report: Report = silent) -> dict[str, Any]:
     """Train a short copy of a run, and another that is killed in between and resumed; compare their weights."""
     folder = RunFolder(path)
     folder.read_config()
-    flat = read_toml(folder.settings)
+    flat = read_settings(folder.settings)
     if "-" in (*flat["data.files"], *flat.get("distil.files", ())):
         raise InputError("this run was trained from standard input", hint="train it from a file")
     task = load(path).task

@@ -14,6 +14,7 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, report_all, silent
 from ensue.core.files import write_text
 from ensue.core.run_folder import RunFolder
+from ensue.core.wording import listed
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.special_tokens import adds_special_tokens, special_tokens_of
@@ -165,8 +166,11 @@ def _from_folder(path: Path, folder: RunFolder, asked: str, force: bool, report:
         "texts": text_count,
         "bare": isinstance(model, Labelled) and not adds_special_tokens(tokenizer),
     }
-    head = {"head": asdict(model.config)} if isinstance(model, Labelled) else {}
+    head: dict[str, Any] = {"head": asdict(model.config)} if isinstance(model, Labelled) else {}
     origin = f"Read from {path.resolve().name} ({source.architecture}), a Hugging Face folder."
+    if imported.untrained:
+        head["untrained"] = list(imported.untrained)
+        origin += f" Its {listed(imported.untrained)} head is new and untrained."
     return _write_run(folder, force, imported.system, model, tokenizer, origin, task=task, data=data, **head)
 
 

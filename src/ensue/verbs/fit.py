@@ -33,6 +33,15 @@ from ensue.runs.build_model import build_model
 from ensue.runs.disk_counting import check_on_disk, fit_on_disk
 from ensue.runs.distributed import check_ranks, check_trainable, first_rank_first, read_corpus, training_ranks
 from ensue.runs.fit_settings import check_new_folder, flat_settings, new_settings, resumed_settings
+from ensue.runs.held_out import (
+    HELD_OUT,
+    RestFolder,
+    counted_again,
+    rest_figures,
+    rest_folder,
+    rest_settings,
+    whole_settings,
+)
 from ensue.runs.init_from import init_weights
 from ensue.runs.load import Run, load
 from ensue.runs.memory_check import check_memory
@@ -125,12 +134,64 @@ class Fit:
     """What other processes have used since the command started."""
     fixed_threads: bool
     """True if the number of threads was set by hand."""
+    rest: dict[str, Any] | None = None
+    """The figures of a model without the held-out part, if the run itself counts that part too."""
 
 
 def _train_run(
     folder: RunFolder, settings: Settings, initial: Run | None, resume: bool, force: bool, report: Report, ranks: Ranks
 ) -> Run:
     """Train a run with resolved settings; ``initial`` is the run that its weights come from."""
+    if not counted_again(settings):
+        _train_in(folder, settings, initial, resume, partial(folder.make, force), report, ranks)
+        return load(folder.path)
+    try:
+        settings, rest = _measure_rest(folder, settings, resume, force, report, ranks)
+        _train_in(folder, settings, None, bool(settings.data.hash), lambda: None, report, ranks, rest)
+    except Interrupted as stop:
+        if not folder.settings.exists():
+            raise
+        raise Interrupted(folder.path, _resume_command(folder)) from stop
+    return load(folder.path)
+
+
+def _measure_rest(
+    folder: RunFolder, settings: Settings, resume: bool, force: bool, report: Report, ranks: Ranks
+) -> tuple[Settings, dict[str, Any]]:
+    """Measure a model of all but the held-out part; return the settings of the model of all, and the figures."""
+    rest = rest_folder(folder, settings)
+    saved = rest.saved_settings() if resume else None
+    figures = rest.read_figures() if resume else None
+    if figures is None:
+        if settings.data.hash:  # they were deleted
+            _check_unchanged(settings, read_corpus(settings, folder, silent, ranks))
+        own = saved if saved is not None else rest_settings(settings)
+        own = replace(own, train=replace(own.train, budget=settings.train.budget / 2))
+        make = partial(rest.make, force) if not resume else partial(rest.path.mkdir, exist_ok=True)
+        _train_in(rest, own, None, saved is not None, make, report, ranks)
+        figures, saved = rest.read_figures(), rest.saved_settings()
+    elif not settings.data.hash:  # the model of all was not started: its text must be the same
+        assert saved is not None
+        _check_unchanged(saved, read_corpus(saved, rest, silent, ranks))
+    assert figures is not None and saved is not None
+    return whole_settings(settings, saved, figures["seconds"]), figures
+
+
+def _resume_command(folder: RunFolder) -> str:
+    return f"ensue fit {folder.quoted} --resume"
+
+
+def _train_in(
+    folder: RunFolder,
+    settings: Settings,
+    initial: Run | None,
+    resume: bool,
+    make: Callable[[], None],
+    report: Report,
+    ranks: Ranks,
+    rest: dict[str, Any] | None = None,
+) -> None:
+    """Read the data, build the model and train it in a folder, which ``make`` creates for a new run."""
     task, cpu_load, fixed_threads = task_of(settings), CPULoad(), bool(settings.train.threads)
     check_trainable(settings, ranks, report)
     _prepare_process(settings, ranks)
@@ -152,15 +213,15 @@ def _train_run(
     data = replace(settings.data, hash=corpus.hash)
     settings = replace(settings, data=data, model=asdict(system_config(model)))
 
-    work = Fit(folder, settings, task, corpus, model, report, ranks, cpu_load, fixed_threads)
+    work = Fit(folder, settings, task, corpus, model, report, ranks, cpu_load, fixed_threads, rest)
     train_model = _plan(work)
     if not resume:
         ranks.barrier()
         if ranks.first:
-            folder.make(force)
+            make()
 
     _prepare_process(settings, ranks)  # loading another run for its weights may have changed the use of memory
-    again = f"ensue fit {folder.quoted} --resume"
+    again = _resume_command(folder)
     with folder.lock() if ranks.first else nullcontext(), sigterm_as_interrupt():
         try:
             stopped = _train_and_write(work, train_model)
@@ -171,7 +232,6 @@ def _train_run(
             raise InputError("this machine's compiler cannot compile the model", hint=hint) from error
         if stopped.startswith("SIG"):
             raise Interrupted(folder.path, again)
-        return load(folder.path)
 
 
 def _prepare_process(settings: Settings, ranks: Ranks) -> None:
@@ -246,9 +306,13 @@ def _train_and_write(work: Fit, train_model: Callable[[], Trained]) -> str:
         task.save_tokenizers(work.corpus, folder)
     first_rank_first(ranks, lambda: task.prepare_corpus(work.settings, work.corpus, folder, work.report))
     model, settings, outcome = train_model()
-    if ranks.first:
+    if isinstance(folder, RestFolder):
+        _measure_and_forget(replace(work, model=model), folder, outcome)
+    elif ranks.first:
         _measure_and_write(replace(work, model=model, settings=settings), outcome)
         shutil.rmtree(folder.path / COUNTING, ignore_errors=True)  # the weights hold what was counted on disk
+        if not outcome.stopped.startswith("SIG"):
+            shutil.rmtree(folder.path / HELD_OUT, ignore_errors=True)
     ranks.barrier()
     return outcome.stopped
 
@@ -312,11 +376,22 @@ def _fit_by_counting(work: Fit) -> Trained:
     if getattr(train, "memory", 0):
         fitted, outcome = fit_on_disk(work.model.config, tokens, work.folder.path / COUNTING, train.memory, report)
     else:
-        report("phase", {"name": f"counting for {work.settings.run.system}"})
+        part = " without the held-out part" if isinstance(work.folder, RestFolder) else ""
+        report("phase", {"name": f"counting for {work.settings.run.system}{part}"})
         checkpoints = Checkpoints(work.folder.checkpoints)
         fitted, outcome = fit_by_counting(work.model.counter(), tokens, checkpoints, train.budget, report)
     report_all(fitted.notes, report)
     return fitted, work.settings, outcome
+
+
+def _measure_and_forget(work: Fit, folder: RestFolder, outcome: Outcome) -> None:
+    """Measure a model of all but the held-out part, of which nothing but the figures is kept."""
+    if outcome.stopped.startswith("SIG"):
+        return
+    valid = work.task.final_figures(work.settings, work.model, work.corpus, folder, work.report)
+    data = work.task.describe_corpus(work.corpus)
+    figures = {"valid": valid, "data": data, "order": work.model.config.order, "seconds": outcome.seconds}
+    folder.write_figures(figures, folder.path / COUNTING)
 
 
 def _measure_and_write(work: Fit, outcome: Outcome) -> None:
@@ -335,10 +410,13 @@ def _measure_and_write(work: Fit, outcome: Outcome) -> None:
         **({"budget": outcome.pace.figures()} if outcome.pace else {}),
     }
     report_all(outcome.pace.remarks(outcome.step) if outcome.pace else (), work.report)
-    if not outcome.stopped.startswith("SIG"):
+    data = work.task.describe_corpus(work.corpus)
+    if work.rest is not None:
+        figures |= rest_figures(work.rest, model.config.order, outcome.seconds)
+        data |= {name: work.rest["data"][name] for name in ("valid_tokens", "valid_bytes")}
+    elif not outcome.stopped.startswith("SIG"):
         valid = work.task.final_figures(settings, model, work.corpus, folder, work.report)
         figures |= {"valid": valid} if valid is not None else {}
-    data = work.task.describe_corpus(work.corpus)
     facts: dict[str, Any] = {"task": settings.run.task, "data": data, "figures": figures}
     if hasattr(settings.data, "direction"):
         facts["direction"] = settings.data.direction

@@ -79,6 +79,8 @@ class ImportedModel(NamedTuple):
     model: nn.Module
     task: str
     labels: tuple[str, ...] | None
+    untrained: tuple[str, ...] = ()
+    """Heads that the folder does not have, and that answer at random until they are trained."""
 
 
 def read_folder(path: str | Path) -> HubFolder:
@@ -119,7 +121,8 @@ def build_model(folder: HubFolder) -> ImportedModel:
         return ImportedModel(family.system, _load_weights(folder, cls(cls.Config(**settings)), ""), cls.task, None)
     pooled = any(_pools(family, head) for head in folder.heads)
     model = cls(cls.Config(**settings, pooled=pooled, next_sentence="next" in folder.heads))
-    return ImportedModel(family.system, _load_weights(folder, model, "body."), cls.task, None)
+    untrained = () if "masked" in folder.heads else ("masked",)
+    return ImportedModel(family.system, _load_weights(folder, model, "body."), cls.task, None, untrained)
 
 
 def _labelling_model(folder: HubFolder, family: Family, settings: dict[str, Any], kind: str) -> ImportedModel:
@@ -337,7 +340,7 @@ def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...]) -> 
     """Return notes on harmless differences."""
     notes = []
     if "masked" in family.heads and "masked" not in heads and not any(head in KINDS for head in heads):
-        notes.append("the folder has no masked head: a new, untrained one is added")
+        notes.append("the folder has no masked head: a new, untrained one is added, so what it fills in is random")
     dropout = family.their("dropout")
     share = config.get(dropout, family.settings[dropout][1])
     notes += [

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ensue.core.errors import InputError
-from ensue.core.events import Report
+from ensue.core.events import Report, report_all
 from ensue.core.run_folder import RunFolder
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import fit_tokenizer_to_parts, resolve_tokenizer
@@ -21,6 +21,12 @@ from ensue.tasks.spec import saved_tokenizer
 
 LONGEST_ROW = 256
 """The most tokens of a row where no setting says; the model's context may be shorter."""
+SPELLED = 3.0
+"""A tokenizer with more tokens a word spells words out, which is hard for a model that labels each word."""
+UNKNOWN = 0.2
+"""A tokenizer to which a larger share of the tokens is unknown was made for other text."""
+SAMPLE = 500
+"""Examples that are looked at for notes on the tokenizer."""
 VOCABULARY = 8192
 """The most tokens of a tokenizer that is fitted to the examples, where no setting says."""
 
@@ -38,7 +44,29 @@ def fit_encoding(
     if tokenizer is None:
         report("phase", {"name": "fitting the tokenizer"})
         tokenizer = choose_tokenizer(kind, settings, [text for one in examples for text in kind.texts(one)])
+    lender = settings.run.begin_with or getattr(settings.features, "run", "")
+    if lender:
+        texts = [text for one in examples[:SAMPLE] for text in kind.texts(one)]
+        report_all(tokenizer_notes(tokenizer, texts, lender, kind.head == "token"), report)
     return ExampleEncoding(tokenizer=tokenizer, labels=labels, length=row_length(settings), stride=settings.data.stride)
+
+
+def tokenizer_notes(tokenizer: Tokenizer, texts: Sequence[str], lender: str, each_word: bool) -> list[str]:
+    """Return notes if a tokenizer, which comes with the weights of ``lender``, does not suit the texts or the task."""
+    words = sum(len(text.split()) for text in texts)
+    tokens = [tokenizer.encode(text) for text in texts]
+    count = sum(map(len, tokens))
+    unknown = sum(int((ids == tokenizer.unknown).sum()) for ids in tokens) if tokenizer.unknown is not None else 0
+    notes = []
+    if unknown > UNKNOWN * count:
+        what = f"{unknown / count:.0%} of the tokens here are unknown to the tokenizer of {lender}"
+        notes.append(f"{what}: what it learnt is of little use; choose a run that was trained on such text")
+    if each_word and count > SPELLED * words:
+        what = (
+            f"{lender} reads {tokenizer.kind} tokens, {count / words:.1f} for each word, and a tag is for a whole word"
+        )
+        notes.append(f"{what}: expect slow learning and a low F1; a run with word or subword tokens suits tagging")
+    return notes
 
 
 def choose_tokenizer(kind: LabelKind, settings: Settings, texts: Sequence[str]) -> Tokenizer:

@@ -25,7 +25,7 @@ from ensue.models.bert import BERT
 from ensue.models.table import SYSTEMS
 from ensue.runs.init_from import inherited_settings
 from ensue.runs.load import Run, load
-from ensue.runs.settings_resolution import own_settings, resolve
+from ensue.runs.settings_resolution import own_settings, resolve, without_unused
 from ensue.tasks.labels.encoding import row_length
 from ensue.tasks.labels.task import batch_tokens
 from ensue.tasks.settings import Settings
@@ -64,7 +64,8 @@ class RacePlan:
         shape: dict[str, Any] = {}
         if self.initial is not None and system == self.initial.system:
             shape = inherited_settings(self.initial, system, self.task.name, {}, self.typed)
-        return {**shape, **own_settings(system, self.typed)}
+        shared = {**self.rules.settings, **self.typed}
+        return {**shape, **without_unused(system, self.task.name, own_settings(system, shared))}
 
     def resolved(self, system: str, **more: Any) -> Settings:
         """All settings of a system."""
@@ -208,7 +209,7 @@ def _candidate(plan: RacePlan, corpus: Any, own: dict[str, Any], system: str, st
         assert plan.initial is not None
         settings = {name: value for name, value in settings.items() if not name.startswith("tokenizer.")}
         settings["begin_with"] = str(plan.initial.folder.path.absolute())
-    settings |= _training_limit(plan, corpus, settings, system, share)
+    settings |= without_unused(system, plan.task.name, _training_limit(plan, corpus, settings, system, share))
     name = system if not start or plan.initial is None else f"{system} {start}"
     labels = share or (len(corpus.examples) if plan.task.labels else 0)
     name += f", {counted(share, 'label')}" if share else ""
