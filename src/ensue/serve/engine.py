@@ -3,6 +3,8 @@
     submit      rows wait in a bounded queue; beyond it ``QueueFull`` is raised
     each step   waiting rows join while there is room, cancelled rows leave, and every row decodes one token,
                 which is delivered at once
+    pause       a row whose reader is too many tokens behind leaves the batch until the reader has caught up, so
+                that a client that does not read costs neither tokens nor a place
 
 All steps run on the engine's thread, and so does ``deliver``. Other threads may read the model meanwhile.
 """
@@ -16,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ensue.search.continuous_batching import ContinuousBatch, DrawnToken, Row
+from ensue.search.continuous_batching import ContinuousBatch, DrawnToken, PausedRow, Row
 
 Deliver = Callable[[Row, DrawnToken | Exception], None]
 LAST_STEP_TIMEOUT = 5.0
@@ -31,21 +33,44 @@ class EngineClosed(Exception):
     """The server is shutting down."""
 
 
-@dataclass(frozen=True)
+class ReaderTooSlow(Exception):
+    """Too many rows wait for their readers; this one has waited longest."""
+
+
+@dataclass(eq=False)
 class _Job:
     row: Row
     deliver: Deliver
+    limit: int | None
+    """Tokens that may be delivered before the reader takes them; None: any number."""
+    ahead: int = 0
+    """Tokens that are delivered and not yet taken."""
+    paused: PausedRow | None = None
+
+    @property
+    def behind(self) -> bool:
+        """True if the reader must catch up."""
+        return self.limit is not None and self.ahead >= self.limit
+
+    @property
+    def caught_up(self) -> bool:
+        """True if the reader has taken half of what was delivered, so that rows do not pause at every token."""
+        return self.limit is None or self.ahead <= self.limit // 2
 
 
 class Engine:
-    """Decodes the rows of one language model; at most ``rows`` at a time, while at most ``waiting`` wait."""
+    """Decodes the rows of one language model: at most ``rows`` at a time.
 
-    def __init__(self, model: Any, *, rows: int = 16, waiting: int = 64) -> None:
+    At most ``waiting`` rows wait for a place, and at most ``paused`` for their readers.
+    """
+
+    def __init__(self, model: Any, *, rows: int = 16, waiting: int = 64, paused: int = 64) -> None:
         self._batch = ContinuousBatch(model)
-        self._max_running, self._max_waiting = rows, waiting
+        self._max_running, self._max_waiting, self._max_paused = rows, waiting, paused
         self._changed = threading.Condition()
         self._waiting: deque[_Job] = deque()
         self._running: dict[int, _Job] = {}
+        self._paused: dict[int, _Job] = {}
         self._cancelled: list[Row] = []
         self._closing = False
         self.tokens = 0
@@ -55,25 +80,40 @@ class Engine:
 
     @property
     def load(self) -> tuple[int, int]:
-        """The number of running and of waiting rows."""
+        """The number of running rows, and of rows that wait for a place or for their reader."""
         with self._changed:
-            return len(self._running), len(self._waiting)
+            return len(self._running), len(self._waiting) + len(self._paused)
 
-    def submit(self, rows: Sequence[Row], deliver: Deliver) -> None:
-        """Queue rows, all or none."""
+    @property
+    def running(self) -> bool:
+        """True until the engine is closed and its thread has ended."""
+        return self._thread.is_alive()
+
+    def submit(self, rows: Sequence[Row], deliver: Deliver, ahead: int | None = None) -> None:
+        """Queue rows, all or none. With ``ahead``, a row pauses that many tokens before what its reader has ``taken``."""
         with self._changed:
             if self._closing:
                 raise EngineClosed
             if len(self._waiting) + len(rows) > self._max_waiting:
                 raise QueueFull
-            self._waiting.extend(_Job(row, deliver) for row in rows)
+            self._waiting.extend(_Job(row, deliver, ahead) for row in rows)
             self._changed.notify()
+
+    def taken(self, row: Row) -> None:
+        """Note that the reader has taken a token of this row."""
+        with self._changed:
+            job = self._running.get(id(row)) or self._paused.get(id(row))
+            if job is not None:
+                job.ahead -= 1
+                if job.paused is not None and job.caught_up:
+                    self._changed.notify()
 
     def cancel(self, rows: Sequence[Row]) -> None:
         """Drop rows; those that have ended already are ignored."""
         ids = {id(row) for row in rows}
         with self._changed:
             self._waiting = deque(job for job in self._waiting if id(job.row) not in ids)
+            self._paused = {own: job for own, job in self._paused.items() if own not in ids}
             self._cancelled += [row for row in rows if id(row) in self._running]
             self._changed.notify()
 
@@ -84,9 +124,10 @@ class Engine:
             self._changed.notify()
         self._thread.join(seconds)
         with self._changed:
-            left = [*self._running.values(), *self._waiting]
+            left = [*self._running.values(), *self._paused.values(), *self._waiting]
             self._cancelled += [job.row for job in self._running.values()]
             self._waiting.clear()
+            self._paused.clear()
             self._changed.notify()
         for job in left:
             _deliver(job, EngineClosed())
@@ -105,28 +146,57 @@ class Engine:
             with self._changed:
                 self.tokens += len(drawn)
                 jobs = [(self._running[id(row)], token) for row, token in drawn]
-                for row, token in drawn:
+                for job, token in jobs:
+                    job.ahead += 1
                     if isinstance(token, Exception) or token.last:
-                        del self._running[id(row)]
+                        del self._running[id(job.row)]
             for job, token in jobs:
                 _deliver(job, token)
 
     def _update_batch(self) -> bool:
-        """Remove cancelled rows and add waiting ones; False if the thread should stop."""
+        """Remove rows that are cancelled or must pause, add those that can run; False if the thread should stop."""
         with self._changed:
-            while not (self._waiting or self._running or self._closing):
+            while not (self._waiting or self._running or self._resumable() or self._finished):
                 self._changed.wait()
+            if self._finished:
+                return False
             cancelled, self._cancelled = self._cancelled, []
             for row in cancelled:
                 self._running.pop(id(row), None)
+            behind = [job for job in self._running.values() if job.behind]
+            for job in behind:
+                self._paused[id(job.row)] = self._running.pop(id(job.row))
             room = self._max_running - len(self._running)
-            new = [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
+            resumed = self._resumable()[:room]
+            for job in resumed:
+                self._running[id(job.row)] = self._paused.pop(id(job.row))
+            new = [self._waiting.popleft() for _ in range(min(room - len(resumed), len(self._waiting)))]
             self._running |= {id(job.row): job for job in new}
-            if self._closing and not self._running and not self._waiting:
-                return False
+            excess = [self._paused.pop(own) for own in list(self._paused)[: max(0, len(self._paused) - self._max_paused)]]
         self._batch.leave(cancelled)
+        self._pause_and_resume(behind, resumed)
         self._join(new)
+        for job in excess:
+            _deliver(job, ReaderTooSlow())
         return True
+
+    def _pause_and_resume(self, behind: Sequence[_Job], resumed: Sequence[_Job]) -> None:
+        """Take rows out of the batch, and put others back."""
+        states = {id(paused.row): paused for paused in self._batch.pause([job.row for job in behind])}
+        for job in behind:
+            job.paused = states[id(job.row)]
+        self._batch.resume([job.paused for job in resumed if job.paused is not None])
+        for job in resumed:
+            job.paused = None
+
+    def _resumable(self) -> list[_Job]:
+        """Paused rows whose readers have caught up."""
+        return [job for job in self._paused.values() if job.paused is not None and job.caught_up]
+
+    @property
+    def _finished(self) -> bool:
+        """True if the engine is closed and no row is left."""
+        return self._closing and not (self._running or self._paused or self._waiting)
 
     def _join(self, jobs: Sequence[_Job]) -> None:
         """Add rows to the batch; if that fails, add them one by one, so that only the faulty prompt fails."""
