@@ -28,15 +28,19 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="port to listen on; 0 picks a free one")] = 8000,
     key: Annotated[
-        str, Option(help="key that clients must send, as Authorization: Bearer KEY", envvar="ENSUE_KEY")
-    ] = "",
+        str | None, Option(help="key that clients must send, as Authorization: Bearer KEY", envvar="ENSUE_KEY")
+    ] = None,
     int8: Int8 = False,
 ) -> None:
     """serve runs over HTTP
 
     Opens a web page, an OpenAI-compatible API under /v1 and an API for all other commands under /api.
     """
-    if host not in LOCAL and not key:
+    from ensue.serve.keys import check_key
+
+    if key is not None:
+        check_key(key)
+    elif host not in LOCAL:
         raise InputError(f"other machines can reach {host}", hint="set a key with --key, or leave out --host")
     from rich.console import Console
 

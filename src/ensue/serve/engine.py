@@ -90,7 +90,7 @@ class Engine:
         return self._thread.is_alive()
 
     def submit(self, rows: Sequence[Row], deliver: Deliver, ahead: int | None = None) -> None:
-        """Queue rows, all or none. With ``ahead``, a row pauses that many tokens before what its reader has ``taken``."""
+        """Queue rows, all or none. With ``ahead``, a row pauses when it is that far before what was ``taken``."""
         with self._changed:
             if self._closing:
                 raise EngineClosed
@@ -172,7 +172,9 @@ class Engine:
                 self._running[id(job.row)] = self._paused.pop(id(job.row))
             new = [self._waiting.popleft() for _ in range(min(room - len(resumed), len(self._waiting)))]
             self._running |= {id(job.row): job for job in new}
-            excess = [self._paused.pop(own) for own in list(self._paused)[: max(0, len(self._paused) - self._max_paused)]]
+            excess = [
+                self._paused.pop(own) for own in list(self._paused)[: max(0, len(self._paused) - self._max_paused)]
+            ]
         self._batch.leave(cancelled)
         self._pause_and_resume(behind, resumed)
         self._join(new)

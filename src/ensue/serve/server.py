@@ -19,6 +19,7 @@ from ensue.runs.load import load
 from ensue.search.model_step import set_eval
 from ensue.serve.app import create_app
 from ensue.serve.connection_limits import LimitedProtocol
+from ensue.serve.keys import check_key
 from ensue.serve.model_registry import ModelRegistry
 from ensue.verbs.racing.folder import is_race, runs_of
 
@@ -31,6 +32,8 @@ ABORT_AFTER = 27.0
 FORCED_TIMEOUT = 2.0
 """Seconds to send those errors after a second SIGINT."""
 POLL_INTERVAL = 0.05
+SEND_BUFFER = 1 << 17
+"""Bytes of responses that the kernel holds for a client: without a limit it takes megabytes that nobody reads."""
 
 
 class Server(uvicorn.Server):
@@ -108,13 +111,16 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 
 
 @contextlib.contextmanager
-def listen(registry: ModelRegistry, *, host: str, port: int, key: str = "") -> Iterator[BoundServer]:
-    """Bind a server to a port, and close the socket at the end."""
+def listen(registry: ModelRegistry, *, host: str, port: int, key: str | None = None) -> Iterator[BoundServer]:
+    """Bind a server to a port, and close the socket at the end; without a ``key`` everybody is answered."""
+    if key is not None:
+        check_key(key)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only if the protocol is named; without it a small response waits some 40 ms for an ACK
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # connections inherit it
         try:
             listener.bind((host, port))
             listener.listen(512)  # clients that connect before the app is ready wait
@@ -124,10 +130,11 @@ def listen(registry: ModelRegistry, *, host: str, port: int, key: str = "") -> I
             raise InputError(what, hint=f"choose another {other}") from error
         bound_port = listener.getsockname()[1]
         config = uvicorn.Config(
-            create_app(registry, key=key, hosts=_host_names(host), any_ip=host in WILDCARD_HOSTS),
+            create_app(registry, key=key or "", hosts=_host_names(host), any_ip=host in WILDCARD_HOSTS),
             log_level="warning",
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
             http=LimitedProtocol,
+            ws="none",
             lifespan="off",
             server_header=False,
         )

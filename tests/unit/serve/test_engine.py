@@ -126,7 +126,7 @@ def test_a_row_whose_reader_stops_draws_no_more_tokens_and_leaves_its_place_to_o
     assert len(inbox.tokens(unread)) == 8 and engine.load == (0, 1) and engine.tokens == 38
     read = 0
     while not inbox.done(unread):
-        inbox.wait(lambda: len(inbox.tokens(unread)) > read)
+        inbox.wait(lambda before=read: len(inbox.tokens(unread)) > before)  # type: ignore[misc]
         for _ in inbox.tokens(unread)[read:]:
             engine.taken(unread)
             read += 1
@@ -139,7 +139,7 @@ def test_paused_rows_are_bounded_and_the_one_paused_longest_is_dropped() -> None
     engine, inbox, rows = Engine(model(), rows=2, waiting=6, paused=2), Inbox(), [row(50, seed) for seed in range(3)]
     for own in rows:
         engine.submit([own], inbox, ahead=4)
-        inbox.wait(lambda own=own: len(inbox.got.get(id(own), ())) >= 4)
+        inbox.wait(lambda own=own: len(inbox.got.get(id(own), ())) >= 4)  # type: ignore[misc]
     inbox.wait(lambda: inbox.done(rows[0]))
     assert isinstance(inbox.got[id(rows[0])][-1], ReaderTooSlow)
     assert engine.load == (0, 2)
