@@ -10,6 +10,7 @@ from typer import Argument, Option
 from ensue.cli.options import Int8
 from ensue.cli.output import print_line
 from ensue.core.errors import InputError
+from ensue.core.memory import share_arenas
 from ensue.core.wording import counted
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -42,6 +43,7 @@ def serve(
         check_key(key)
     elif host not in LOCAL:
         raise InputError(f"other machines can reach {host}", hint="set a key with --key, or leave out --host")
+    share_arenas()  # before torch starts threads
     from rich.console import Console
 
     from ensue.serve.server import listen, load_models

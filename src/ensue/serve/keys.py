@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from ensue.core.errors import InputError
 
-FREE_GUESSES = 10
-"""Wrong keys that a client may send at once."""
-GUESS_INTERVAL = 2.0
-"""Seconds until a client may send one more."""
+FREE_GUESSES, GUESS_INTERVAL = 10, 2.0
+"""Wrong keys that a client may send at once, and the seconds until it may send one more."""
+FREE_OF_PEER, INTERVAL_OF_PEER = 200, 0.2
+"""The same for the address that a connection comes from, where a proxy on this machine names its clients itself."""
 MAX_CLIENTS = 4096
 """Clients whose wrong keys are counted; the one whose last wrong key is oldest is forgotten first."""
 
@@ -37,13 +37,18 @@ def cookie_token(key: str) -> str:
 
 
 class GuessLimit:
-    """Counts wrong keys by client: ``FREE_GUESSES`` at once, then one every ``GUESS_INTERVAL`` seconds.
+    """Counts wrong keys by client: ``free`` at once, then one every ``interval`` seconds.
 
     While a client has to wait, its keys are not compared at all, so that a right guess is not recognised either.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(
+        self,
+        free: int = FREE_GUESSES,
+        interval: float = GUESS_INTERVAL,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._free, self._interval, self._clock = free, interval, clock
         self._paid_until: OrderedDict[str, float] = OrderedDict()
         """For each client, when all of its guesses are available again."""
 
@@ -53,12 +58,12 @@ class GuessLimit:
     def wait(self, client: str) -> int:
         """Seconds until this client may send a key, rounded up; 0 if it may now."""
         owed = self._paid_until.get(client, 0.0) - self._clock()
-        return max(0, math.ceil(owed - (FREE_GUESSES - 1) * GUESS_INTERVAL))
+        return max(0, math.ceil(owed - (self._free - 1) * self._interval))
 
     def wrong(self, client: str) -> None:
         """Count a wrong key."""
         now = self._clock()
-        self._paid_until[client] = max(now, self._paid_until.get(client, now)) + GUESS_INTERVAL
+        self._paid_until[client] = max(now, self._paid_until.get(client, now)) + self._interval
         self._paid_until.move_to_end(client)
         while len(self._paid_until) > MAX_CLIENTS:
             self._paid_until.popitem(last=False)

@@ -16,14 +16,14 @@ from functools import cache
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from ensue.serve.client_address import client_address
 from ensue.serve.errors import ApiError, error_response
-from ensue.serve.keys import GuessLimit, cookie_token, same_key
+from ensue.serve.keys import FREE_OF_PEER, INTERVAL_OF_PEER, GuessLimit, cookie_token, same_key
 
 MAX_BODY_BYTES = 1 << 20
 COOKIE = "ensue-key"
@@ -46,6 +46,15 @@ LINK = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 """Headers of a request that opens a page in a tab."""
 
 
+class Client(NamedTuple):
+    """Who sent a request."""
+
+    address: str
+    """As a proxy on this machine names it, or the peer's."""
+    peer: str
+    """The address that the connection comes from."""
+
+
 class SecurityMiddleware:
     """Checks host, origin, key and size of every request, and adds security headers to every response.
 
@@ -56,7 +65,7 @@ class SecurityMiddleware:
         self, app: Any, *, hosts: Iterable[str], any_ip: bool = False, key: str = "", max_bytes: int = MAX_BODY_BYTES
     ) -> None:
         self.app, self.hosts, self.any_ip, self.key, self.max_bytes = app, frozenset(hosts), any_ip, key, max_bytes
-        self.guesses = GuessLimit()
+        self.guesses, self.guesses_of_peer = GuessLimit(), GuessLimit(FREE_OF_PEER, INTERVAL_OF_PEER)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, or answer it with an error."""
@@ -68,7 +77,8 @@ class SecurityMiddleware:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         receive, send = self._limited(receive), self._with_headers(send)
         error = self._header_error(scope, headers)
-        client = client_address(scope.get("client"))
+        connection = scope.get("state", {}).get("connection")
+        client = Client(client_address(scope.get("client")), getattr(connection, "address", ""))
         if error is not None:
             close = {"Connection": "close"} if error.status == 400 else None  # where the body ends is in doubt
             await error_response(error, close)(scope, receive, send)
@@ -78,7 +88,7 @@ class SecurityMiddleware:
             browser = scope["path"] == "/" and "text/html" in headers.get("accept", "")
             await (key_form() if browser else error_response(error))(scope, receive, send)
         else:
-            if self.key and (connection := scope.get("state", {}).get("connection")) is not None:
+            if self.key and connection is not None:
                 connection.trust()
             await self.app(scope, receive, send)
 
@@ -102,7 +112,7 @@ class SecurityMiddleware:
     def _too_large(self) -> ApiError:
         return ApiError(413, f"a request may have at most {self.max_bytes:,} bytes")
 
-    def _key_error(self, client: str, headers: dict[str, str]) -> ApiError | None:
+    def _key_error(self, client: Client, headers: dict[str, str]) -> ApiError | None:
         """The error for a request without the key; None if it has it, as a bearer token or the key form's cookie."""
         pairs = [pair.strip().partition("=") for pair in headers.get("cookie", "").split(";")]
         cookies = [value for name, _, value in pairs if name == COOKIE]
@@ -113,16 +123,17 @@ class SecurityMiddleware:
             return ApiError(401, "this server requires a key: Authorization: Bearer …")
         return self._wrong_key(client, given.encode("latin-1"))
 
-    def _wrong_key(self, client: str, given: bytes) -> ApiError | None:
+    def _wrong_key(self, client: Client, given: bytes) -> ApiError | None:
         """The error for a wrong key, and for any key of a client that has sent too many wrong ones."""
-        if wait := self.guesses.wait(client):
+        if wait := max(self.guesses.wait(client.address), self.guesses_of_peer.wait(client.peer)):
             return ApiError(429, f"too many wrong keys; try again in {wait} s", retry=wait)
         if same_key(given, self.key):
             return None
-        self.guesses.wrong(client)
+        self.guesses.wrong(client.address)
+        self.guesses_of_peer.wrong(client.peer)
         return ApiError(401, "this is not the key of this server")
 
-    async def _check_form(self, client: str, receive: Any) -> Response:
+    async def _check_form(self, client: Client, receive: Any) -> Response:
         """The response to the key form: a cookie and a redirect to the page, or the form again."""
         body, more = b"", True
         try:

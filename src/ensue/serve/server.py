@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 import uvicorn
 
 from ensue.core.errors import InputError
+from ensue.data.tokenizers.library import LibraryTokenizer
 from ensue.kernels.int8 import quantise
 from ensue.runs.load import load
 from ensue.search.model_step import set_eval
@@ -32,6 +34,8 @@ ABORT_AFTER = 27.0
 FORCED_TIMEOUT = 2.0
 """Seconds to send those errors after a second SIGINT."""
 POLL_INTERVAL = 0.05
+MAX_CACHED_WORDS = 2000
+"""Words of prompts that a tokenizer's library caches: about 500 bytes each."""
 SEND_BUFFER = 1 << 17
 """Bytes of responses that the kernel holds for a client: without a limit it takes megabytes that nobody reads."""
 
@@ -67,7 +71,12 @@ class BoundServer:
 
     def run(self) -> None:
         """Serve until SIGINT or SIGTERM, then shut down gracefully."""
-        self.server.run(sockets=[self.listener])
+        gc.collect()
+        gc.freeze()  # else garbage of requests may grow to a quarter of what was loaded before it is collected
+        try:
+            self.server.run(sockets=[self.listener])
+        finally:
+            gc.unfreeze()
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[str]:
@@ -90,6 +99,8 @@ def load_models(paths: Sequence[Path], *, int8: bool = False) -> ModelRegistry:
         raise InputError("a run is given twice", hint="give each once")
     runs = {name: load(path) for name, path in zip(short_names(folders), folders)}
     for run in runs.values():
+        if run.spec.reads_text and isinstance(run.tokenizer, LibraryTokenizer):
+            run.tokenizer.limit_cache(MAX_CACHED_WORDS)
         set_eval(run.model)
         if int8 and "int8" not in run.refused and hasattr(run.model, "named_modules"):
             run.model = quantise(run.model)

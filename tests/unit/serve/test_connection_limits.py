@@ -8,7 +8,6 @@ import pytest
 from serving import app_server, read_all, read_to, until
 
 from ensue.serve import connection_limits
-from ensue.serve.connection_limits import LimitedProtocol
 from ensue.serve.security import SecurityMiddleware
 
 BIG = b"x" * (1 << 20)

@@ -28,7 +28,7 @@ class Clock:
 
 def test_a_client_may_guess_a_few_times_and_then_once_in_a_while():
     clock = Clock()
-    guesses = GuessLimit(clock)
+    guesses = GuessLimit(clock=clock)
     for _ in range(FREE_GUESSES):
         assert guesses.wait("a") == 0
         guesses.wrong("a")
@@ -48,7 +48,7 @@ def test_a_client_may_guess_a_few_times_and_then_once_in_a_while():
 
 def test_wrong_keys_of_many_clients_take_a_bounded_amount_of_memory(monkeypatch):
     monkeypatch.setattr(keys, "MAX_CLIENTS", 50)
-    guesses = GuessLimit(Clock())
+    guesses = GuessLimit(clock=Clock())
     for client in range(500):
         for _ in range(FREE_GUESSES):
             guesses.wrong(str(client))

@@ -4,9 +4,9 @@ import asyncio
 
 import httpx
 import pytest
-from serving import app_server, read_all
+from serving import app_server, read_all, read_to
 
-from ensue.serve.keys import FREE_GUESSES
+from ensue.serve.keys import FREE_GUESSES, FREE_OF_PEER
 from ensue.serve.security import SecurityMiddleware
 
 
@@ -92,3 +92,15 @@ def test_the_cookie_of_the_page_works_while_guesses_are_slowed():
             return await client.get("/")
 
     assert asyncio.run(ask()).status_code == 200
+
+
+def test_a_local_client_cannot_guess_without_limit_under_invented_addresses():
+    """uvicorn believes a local peer which client it forwards, as it would a proxy."""
+    guess = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer no\r\nX-Forwarded-For: 192.0.%d.%d\r\n\r\n"
+    with app_server(open_app(key="s3cret")) as server:
+        client = server.connect()
+        statuses = []
+        for number in range(FREE_OF_PEER + 50):
+            client.sendall(guess % divmod(number, 250))
+            statuses.append(read_to(client, b"}}")[9:12])
+    assert statuses[0] == b"401" and statuses[-1] == b"429"

@@ -1,0 +1,1 @@
+"""What must hold under stress: promises, each measured against its target."""
