@@ -10,6 +10,8 @@ slots      connections that have not shown the key (all of them, if there is non
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,6 +33,12 @@ CHECKS = 10
 """Checks of a connection within the shorter timeout."""
 GRACE = 2.0
 """Seconds that a connection may keep the server waiting before it can lose its slot to another."""
+
+
+RESET = struct.pack("ii", 1, 0)
+"""Linger for 0 seconds: what is unsent is thrown away, and the client sees a reset."""
+WRITE_BUFFER = 1 << 14
+"""Bytes of a response that wait for the kernel before the app has to wait."""
 
 
 class CountingTransport:
@@ -65,6 +73,7 @@ class LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or answer 503 and close it."""
+        transport.set_write_buffer_limits(WRITE_BUFFER)
         super().connection_made(CountingTransport(transport))  # type: ignore[arg-type]
         self.app_state = {**self.app_state, "connection": self}
         self.address = client_address(self.client)
@@ -114,8 +123,9 @@ class LimitedProtocol(H11Protocol):
         return True
 
     def drop(self) -> None:
-        """Disconnect at once; ``close`` would wait until the client has read everything."""
+        """Disconnect at once; ``close`` would wait until the client has read everything, and so would the kernel."""
         self.dropped = True
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         self.transport.abort()
 
     def _start_timer(self) -> None:

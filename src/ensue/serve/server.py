@@ -36,7 +36,7 @@ FORCED_TIMEOUT = 2.0
 POLL_INTERVAL = 0.05
 MAX_CACHED_WORDS = 2000
 """Words of prompts that a tokenizer's library caches: about 500 bytes each."""
-SEND_BUFFER = 1 << 17
+SEND_BUFFER = 1 << 15
 """Bytes of responses that the kernel holds for a client: without a limit it takes megabytes that nobody reads."""
 
 

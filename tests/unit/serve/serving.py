@@ -1,6 +1,7 @@
 """A server of any ASGI app on a free port, with the limits on connections that ours has."""
 
 import contextlib
+import select
 import socket
 import threading
 import time
@@ -79,3 +80,10 @@ def read_to(client, end):
         assert piece, found
         found += piece
     return found
+
+
+def was_reset(client):
+    """True if the server has reset the connection, which can be seen without reading."""
+    poll = select.poll()
+    poll.register(client, 0)
+    return bool(poll.poll(0))

@@ -5,7 +5,7 @@ import time
 import weakref
 
 import pytest
-from serving import app_server, read_all, read_to, until
+from serving import app_server, read_all, read_to, until, was_reset
 
 from ensue.serve import connection_limits
 from ensue.serve.security import SecurityMiddleware
@@ -52,6 +52,7 @@ def test_clients_that_read_nothing_of_a_large_file_are_dropped(quick, request_):
         until(lambda: len(server.connections) == 5)
         until(lambda: not server.connections and not server.server.server_state.tasks)
         for client in clients:
+            until(lambda client=client: was_reset(client))  # nothing waits in the kernel either
             assert len(read_all(client)) < len(BIG)
             client.close()
 
