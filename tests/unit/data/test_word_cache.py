@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from ensue.data.tokenizers import word_cache
+from ensue.data.tokenizers.subword import fit_subwords
 from ensue.data.tokenizers.word_cache import GPT2_WORDS, WordCache
 
 
@@ -69,3 +70,12 @@ def test_threads_can_share_a_cache(cache):
     for thread in threads:
         thread.join()
     assert not failed
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
+def test_a_smaller_cache_of_the_library_changes_no_tokens(kind):
+    tokenizer = fit_subwords(kind, [words(300)], 600)
+    text = words(300, seed=1) + " größer"
+    before = tokenizer.encode(text).tolist()
+    tokenizer.limit_cache(2)
+    assert tokenizer.encode(text).tolist() == before and tokenizer.encode(text[::-1]).tolist()
