@@ -3,6 +3,8 @@
     submit      rows wait in a bounded queue; beyond it ``QueueFull`` is raised
     each step   waiting rows join while there is room, cancelled rows leave, and every row decodes one token,
                 which is delivered at once
+    turns       while others wait, a row that has had its turn goes to the end of the queue with its state, so that long
+                texts do not hold up short ones
     pause       a row whose reader is too many tokens behind leaves the batch until the reader has caught up, so
                 that a client that does not read costs neither tokens nor a place
 
@@ -21,6 +23,8 @@ from typing import Any
 from ensue.search.continuous_batching import ContinuousBatch, DrawnToken, PausedRow, Row
 
 Deliver = Callable[[Row, DrawnToken | Exception], None]
+TURN = 16
+"""Tokens that a row decodes before it lets a waiting one have its place."""
 LAST_STEP_TIMEOUT = 5.0
 """Seconds to wait for the step that runs when the engine is closed."""
 
@@ -46,6 +50,9 @@ class _Job:
     ahead: int = 0
     """Tokens that are delivered and not yet taken."""
     paused: PausedRow | None = None
+    turn: int = 0
+    """Tokens since it last got a place."""
+    started: bool = False
 
     @property
     def behind(self) -> bool:
@@ -94,7 +101,7 @@ class Engine:
         with self._changed:
             if self._closing:
                 raise EngineClosed
-            if len(self._waiting) + len(rows) > self._max_waiting:
+            if sum(not job.started for job in self._waiting) + len(rows) > self._max_waiting:
                 raise QueueFull
             self._waiting.extend(_Job(row, deliver, ahead) for row in rows)
             self._changed.notify()
@@ -103,6 +110,7 @@ class Engine:
         """Note that the reader has taken a token of this row."""
         with self._changed:
             job = self._running.get(id(row)) or self._paused.get(id(row))
+            job = job or next((job for job in self._waiting if job.row is row), None)
             if job is not None:
                 job.ahead -= 1
                 if job.paused is not None and job.caught_up:
@@ -148,6 +156,7 @@ class Engine:
                 jobs = [(self._running[id(row)], token) for row, token in drawn]
                 for job, token in jobs:
                     job.ahead += 1
+                    job.turn += 1
                     if isinstance(token, Exception) or token.last:
                         del self._running[id(job.row)]
             for job, token in jobs:
@@ -166,26 +175,41 @@ class Engine:
             behind = [job for job in self._running.values() if job.behind]
             for job in behind:
                 self._paused[id(job.row)] = self._running.pop(id(job.row))
-            room = self._max_running - len(self._running)
-            resumed = self._resumable()[:room]
-            for job in resumed:
-                self._running[id(job.row)] = self._paused.pop(id(job.row))
-            new = [self._waiting.popleft() for _ in range(min(room - len(resumed), len(self._waiting)))]
-            self._running |= {id(job.row): job for job in new}
-            excess = [
-                self._paused.pop(own) for own in list(self._paused)[: max(0, len(self._paused) - self._max_paused)]
-            ]
+            yielding = self._end_turns()
+            starting = self._fill_places()
+            excess = list(self._paused.values())[: max(0, len(self._paused) - self._max_paused)]
+            for job in excess:  # those that have been paused longest
+                del self._paused[id(job.row)]
         self._batch.leave(cancelled)
-        self._pause_and_resume(behind, resumed)
-        self._join(new)
+        self._pause_and_resume([*behind, *yielding], [job for job in starting if job.started])
+        self._join([job for job in starting if not job.started])
         for job in excess:
             _deliver(job, ReaderTooSlow())
         return True
 
-    def _pause_and_resume(self, behind: Sequence[_Job], resumed: Sequence[_Job]) -> None:
+    def _end_turns(self) -> list[_Job]:
+        """Move rows that have had their turn to the end of the queue, as many as wait for a place."""
+        wanted = len(self._waiting) + len(self._resumable()) - (self._max_running - len(self._running))
+        yielding = [job for job in self._running.values() if job.turn >= TURN][: max(0, wanted)]
+        self._waiting.extend(self._running.pop(id(job.row)) for job in yielding)
+        return yielding
+
+    def _fill_places(self) -> list[_Job]:
+        """Give free places to rows whose readers have caught up, then to those that wait."""
+        room = self._max_running - len(self._running)
+        starting = self._resumable()[:room]
+        for job in starting:
+            del self._paused[id(job.row)]
+        starting += [self._waiting.popleft() for _ in range(min(room - len(starting), len(self._waiting)))]
+        for job in starting:
+            self._running[id(job.row)] = job
+            job.turn = 0
+        return starting
+
+    def _pause_and_resume(self, leaving: Sequence[_Job], resumed: Sequence[_Job]) -> None:
         """Take rows out of the batch, and put others back."""
-        states = {id(paused.row): paused for paused in self._batch.pause([job.row for job in behind])}
-        for job in behind:
+        states = {id(paused.row): paused for paused in self._batch.pause([job.row for job in leaving])}
+        for job in leaving:
             job.paused = states[id(job.row)]
         self._batch.resume([job.paused for job in resumed if job.paused is not None])
         for job in resumed:
@@ -202,6 +226,8 @@ class Engine:
 
     def _join(self, jobs: Sequence[_Job]) -> None:
         """Add rows to the batch; if that fails, add them one by one, so that only the faulty prompt fails."""
+        for job in jobs:
+            job.started = True
         try:
             self._batch.join([job.row for job in jobs])
         except Exception as error:

@@ -15,6 +15,7 @@ from pathlib import Path
 import uvicorn
 
 from ensue.core.errors import InputError
+from ensue.core.memory import trim_memory
 from ensue.data.tokenizers.library import LibraryTokenizer
 from ensue.kernels.int8 import quantise
 from ensue.runs.load import load
@@ -36,6 +37,8 @@ FORCED_TIMEOUT = 2.0
 POLL_INTERVAL = 0.05
 MAX_CACHED_WORDS = 2000
 """Words of prompts that a tokenizer's library caches: about 500 bytes each."""
+TRIM_TICKS = 300
+"""Tenths of a second between two returns of freed memory to the system."""
 SEND_BUFFER = 1 << 15
 """Bytes of responses that the kernel holds for a client: without a limit it takes megabytes that nobody reads."""
 
@@ -46,6 +49,15 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, registry: ModelRegistry) -> None:
         super().__init__(config)
         self.registry = registry
+        self._trimmed_at = 0
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return what requests have freed to the system now and then; uvicorn calls this ten times a second."""
+        requests = self.server_state.total_requests
+        if counter % TRIM_TICKS == 0 and requests > self._trimmed_at:
+            self._trimmed_at = requests
+            await asyncio.to_thread(trim_memory)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more requests, finish the running ones, and send an error to those that take too long."""
