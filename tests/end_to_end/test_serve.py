@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from inspect import signature
 from pathlib import Path
 
 import httpx
@@ -14,6 +15,9 @@ import openai
 import pytest
 from typed import ensue, started
 
+from ensue.look.views import VIEWS
+from ensue.serve import completions_api
+from ensue.serve.schemas import ViewRequest
 from ensue.serve.server import listen, load_models
 from ensue.serve.views_api import SERVED_VIEWS
 
@@ -273,11 +277,22 @@ def opened():
     return paths
 
 
+@pytest.fixture(scope="module")
+def bait(tmp_path_factory):
+    """A file that a client could name."""
+    path = tmp_path_factory.mktemp("bait") / "bait.txt"
+    path.write_text("the bank of the river\n" * 5, encoding="utf-8")
+    return path
+
+
+MODELS = ("lstm", "gpt", "bilm", "seq2seq", "labels")
+
+
 @pytest.mark.parametrize("view", SERVED_VIEWS)
-def test_no_view_opens_a_file_that_a_client_names(client, opened, tmp_path, view):
-    bait = tmp_path / "bait.txt"
-    bait.write_text("the bank of the river\n" * 5, encoding="utf-8")
-    assert opened.pop() == str(bait)  # the hook sees this process
+def test_no_view_opens_a_file_that_a_client_names(client, opened, bait, view):
+    bait.read_bytes()
+    assert opened[-1] == str(bait)  # the hook sees this process
+    opened.clear()
     fields = ("text", "target", "words", "pairs", "word")
     for models in ([], ["lstm"], ["lstm", "gpt"], ["lstm", "gpt", "lstm"], [str(bait)], ["lstm", str(bait)]):
         for field in (*fields, "race"):
@@ -285,6 +300,61 @@ def test_no_view_opens_a_file_that_a_client_names(client, opened, tmp_path, view
             assert answer.status_code in (200, 400, 404), answer.text
         client.post(f"/api/look/{view}", json={"models": models, **dict.fromkeys(fields, str(bait))})
     assert str(bait) not in opened
+
+
+def test_no_route_opens_a_file_that_a_client_names(client, opened, bait):
+    opened.clear()
+    described = client.get("/openapi.json").json()
+    asked = set()
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            for model in (*MODELS, str(bait)):
+                address = path.format(name=str(bait), view=str(bait), page="tree")
+                body = _filled(described, operation, str(bait)) | {
+                    "model": model,
+                    "files": [str(bait)],
+                    "out": str(bait),
+                }
+                answer = client.request(method, address, json=body, params={"model": model, "text": str(bait)})
+                assert answer.status_code < 500, (path, answer.text)
+                asked.add(path)
+    assert {"/v1/completions", "/v1/embeddings", "/api/next", "/api/translate", "/api/analogy", "/api/fill"} < asked
+    assert str(bait) not in opened
+
+
+def _filled(described, operation, value):
+    """The body of an operation, with a value in every field that takes text."""
+    schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    name = schema.get("$ref", "").rpartition("/")[2]
+    fields = described["components"]["schemas"].get(name, {}).get("properties", {})
+    return {field: found for field, how in fields.items() if (found := _text_value(how, value)) is not None}
+
+
+def _text_value(how, value):
+    kinds = [how, *how.get("anyOf", ())]
+    if any(kind.get("type") == "string" and "enum" not in kind and "const" not in kind for kind in kinds):
+        return value
+    texts = any(kind.get("type") == "array" and kind.get("items", {}).get("type") == "string" for kind in kinds)
+    return [value] if texts else None
+
+
+def test_fields_of_a_view_request_name_no_file():
+    """Files are given to views by name, as options that no request has."""
+    for view in SERVED_VIEWS:
+        _, *options = signature(VIEWS.load(view)).parameters.values()
+        assert all(option.kind is option.KEYWORD_ONLY for option in options), view
+        for option in options:
+            plain = str(option.annotation) in ("str", "int", "float", "bool")
+            assert plain or option.name not in ViewRequest.model_fields, (view, option)
+
+
+@pytest.mark.parametrize("view", SERVED_VIEWS)
+def test_errors_of_views_show_no_folder_of_the_server(client, runs, lines, view):
+    for models in ([first, second] for first in MODELS for second in MODELS):
+        for more in ({}, {"text": "the rain", "word": "rain", "words": "rain,the", "target": "the"}):
+            options = {name: value for name, value in more.items() if name in signature(VIEWS.load(view)).parameters}
+            told = client.post(f"/api/look/{view}", json={"models": models, **options}).text
+            assert str(runs) not in told and str(lines) not in told and str(runs.parent) not in told, told
 
 
 def test_senses_are_of_one_model(client):
@@ -405,10 +475,61 @@ def test_head_requests(client):
 
 def test_idle_connections_and_slow_bodies_time_out(address, monkeypatch):
     monkeypatch.setattr("ensue.serve.connection_limits.IDLE_TIMEOUT", 0.3)
-    monkeypatch.setattr("ensue.serve.security.IO_TIMEOUT", 0.3)
+    monkeypatch.setattr("ensue.serve.security.BODY_TIMEOUT", 0.3)
     assert raw(address, b"GET /health HTTP/1.1\r\nHost: 127") == ""  # half a head
     late = raw(address, b"POST /api/next HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{")
     assert late.startswith("HTTP/1.1 408")
+
+
+def test_a_stream_that_nobody_reads_stops_drawing_tokens_and_is_dropped(address, client, monkeypatch):
+    def gpt(metric):
+        told = client.get("/metrics").text.splitlines()
+        return int(next(line for line in told if line.startswith(f'ensue_{metric}{{model="gpt"')).split()[-1])
+
+    before, host, port = gpt("tokens_total"), *address.removeprefix("http://").split(":")
+    form = {"model": "gpt", "prompt": "the", "temperature": 0}
+    body = json.dumps({**form, "max_tokens": 4096, "n": 4, "logprobs": 20, "stream": True})
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    with socket.socket() as unread:
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        unread.connect((host, int(port)))
+        unread.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        until = time.monotonic() + GIVE_UP
+        while (gpt("rows_running") or gpt("rows_waiting") < 4) and time.monotonic() < until:
+            time.sleep(0.02)
+        paused = gpt("tokens_total")
+        assert gpt("rows_waiting") == 4 and 0 < paused - before < 4 * 4096 / 2
+        assert client.post("/v1/completions", json={**form, "max_tokens": 20}).is_success
+        assert gpt("tokens_total") == paused + 20  # others are served; nothing is drawn for the one who does not read
+        monkeypatch.setattr("ensue.serve.connection_limits.STALL_TIMEOUT", 0.1)
+        while gpt("rows_waiting") and time.monotonic() < until:
+            time.sleep(0.05)
+        assert gpt("rows_waiting") == 0
+
+
+def test_long_prompts_are_tokenised_on_a_thread(client, monkeypatch):
+    threads, plain = [], completions_api._token_ids
+
+    def noted(*given):
+        threads.append(threading.current_thread().name)
+        return plain(*given)
+
+    monkeypatch.setattr(completions_api, "_token_ids", noted)
+    for prompt in ("the", "the " * 25_000):
+        client.post("/v1/completions", json={"model": "gpt", "prompt": prompt, "max_tokens": 1})
+    assert len(threads) == 2 and threads[0] == "server" and threads[1] != "server"
+
+
+def test_a_request_with_two_lengths_is_refused(address):
+    lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    assert raw(address, b"POST /api/next HTTP/1.1\r\nHost: 127.0.0.1\r\n" + lengths).startswith("HTTP/1.1 400")
+
+
+def test_other_sites_can_only_link_to_the_page(client):
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert client.get("/", headers=link).status_code == 200
+    for path in ("/health", "/page/vega.js", "/api/page/bptt", "/openapi.json"):
+        assert client.get(path, headers=link).status_code == 403
 
 
 def test_connections_beyond_the_limit_get_503(address, monkeypatch):
@@ -484,6 +605,9 @@ def test_every_route_requires_the_key(runs):
         (("nowhere",), "there is no such run"),
         (("RUN", "--host", "0.0.0.0"), "other machines can reach 0.0.0.0; set a key"),
         (("RUN", "RUN"), "a run is given twice"),
+        (("RUN", "--key", ""), "the key is blank"),
+        (("RUN", "--key", "  "), "the key is blank"),
+        (("RUN", "--host", "0.0.0.0", "--key", " "), "the key is blank"),
     ],
 )
 def test_serve_reports_wrong_arguments_in_one_line(words, said, runs):

@@ -11,6 +11,7 @@ from ensue.cli.options import Int8, NoVerify
 from ensue.cli.output import print_line, warn
 from ensue.core.errors import InputError
 from ensue.core.escapes import escape_controls
+from ensue.core.memory import share_arenas
 from ensue.core.wording import counted
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -29,8 +30,8 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="port to listen on; 0 picks a free one")] = 8000,
     key: Annotated[
-        str, Option(help="key that clients must send, as Authorization: Bearer KEY", envvar="ENSUE_KEY")
-    ] = "",
+        str | None, Option(help="key that clients must send, as Authorization: Bearer KEY", envvar="ENSUE_KEY")
+    ] = None,
     no_verify: NoVerify = False,
     int8: Int8 = False,
 ) -> None:
@@ -38,8 +39,13 @@ def serve(
 
     Opens a web page, an OpenAI-compatible API under /v1 and an API for all other commands under /api.
     """
-    if host not in LOCAL and not key:
+    from ensue.serve.keys import check_key
+
+    if key is not None:
+        check_key(key)
+    elif host not in LOCAL:
         raise InputError(f"other machines can reach {host}", hint="set a key with --key, or leave out --host")
+    share_arenas()  # before torch starts threads
     from rich.console import Console
 
     from ensue.serve.server import listen, load_models

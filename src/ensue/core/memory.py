@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ensue.core.sizes import size_in_bytes
 
-TRIM, MMAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+TRIM, MMAP, ARENAS = -1, -3, -8  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD and M_ARENA_MAX of malloc.h
 SIZES = (1 << 30, 1 << 25)
 """Bytes. Freed blocks up to this size are kept for reuse; older versions of glibc allow at most 32 MB."""
 
@@ -36,6 +36,17 @@ def release_freed_memory() -> bool:
     if platform.libc_ver()[0] != "glibc":
         return False
     return bool(ctypes.CDLL(None).mallopt(MMAP, 1 << 17))
+
+
+def share_arenas(count: int = 1) -> bool:
+    """Let all threads share one arena, or ``count``; True if it is supported.
+
+    glibc gives new threads arenas of their own, each of which keeps what any thread ever had at once in it. A server
+    whose requests run on changing threads would grow for hours. Call it before other threads start.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    return bool(ctypes.CDLL(None).mallopt(ARENAS, count))
 
 
 def trim_memory() -> None:

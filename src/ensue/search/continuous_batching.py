@@ -3,6 +3,7 @@
     join     reads a prompt and adds its row to the batch
     step     draws the next token of every row; rows that end leave, the others are read in one forward pass
     leave    removes a cancelled row
+    pause    takes a row out together with its state; resume puts it back
 
 The result of a row does not depend on the other rows, except for rounding: each row has its own random generator and
 state. A step of many rows costs little more than a step of one, since weights are read from memory once for all.
@@ -62,6 +63,15 @@ class Row:
         return DrawnToken(token, float(log_probs[token]), best, ended or self.count >= self.how.tokens, ended)
 
 
+@dataclass(frozen=True, slots=True)
+class PausedRow:
+    """A row outside the batch, its state, and the logits of its next token."""
+
+    row: Row
+    state: Any
+    logits: Tensor  # (1, V)
+
+
 def _draw(row: Row, log_probs: Tensor) -> DrawnToken | Exception:
     """The next token of a row, or the error if its distribution is not finite: other rows continue."""
     try:
@@ -86,17 +96,40 @@ class ContinuousBatch:
     @torch.no_grad()
     def join(self, rows: Sequence[Row]) -> None:
         """Read the prompts of new rows, in batches of equal length; they take part in the next step."""
-        states, logits = ([self._state], [self._logits]) if self.rows else ([], [])
         rows = sorted(rows, key=lambda row: len(row.prompt))
+        states, logits = [], []
         for _, equal in groupby(rows, key=lambda row: len(row.prompt)):
             prompts = torch.stack([row.prompt for row in equal])
             output = model_step(self.model, prompts, self.model.start(len(prompts)))
             states.append(output.state)
             logits.append(output.logits)
-        if rows:
-            self._state = type(states[0]).joined(states) if len(states) > 1 else states[0]
-            self._logits = torch.cat(logits)
-            self.rows += rows
+        self._add(rows, states, logits)
+
+    @torch.no_grad()
+    def pause(self, rows: Sequence[Row]) -> list[PausedRow]:
+        """Take rows out of the batch, to be put back by ``resume``; rows that already left are ignored."""
+        wanted, paused = {id(row) for row in rows}, []
+        for position, row in enumerate(self.rows):
+            if id(row) in wanted:
+                index = torch.tensor([position], device=self._logits.device)
+                paused.append(PausedRow(row, self._state.rows(index), self._logits.index_select(0, index)))
+        self.leave(rows)
+        return paused
+
+    @torch.no_grad()
+    def resume(self, paused: Sequence[PausedRow]) -> None:
+        """Put paused rows back; they take part in the next step."""
+        self._add([one.row for one in paused], [one.state for one in paused], [one.logits for one in paused])
+
+    def _add(self, rows: Sequence[Row], states: Sequence[Any], logits: Sequence[Tensor]) -> None:
+        """Add rows that have been read to the end of the batch."""
+        if not rows:
+            return
+        if self.rows:
+            states, logits = [self._state, *states], [self._logits, *logits]
+        self._state = type(states[0]).joined(states) if len(states) > 1 else states[0]
+        self._logits = torch.cat(list(logits))
+        self.rows += rows
 
     def leave(self, rows: Sequence[Row]) -> None:
         """Remove rows before they end; rows that already left are ignored."""

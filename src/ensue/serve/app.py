@@ -21,6 +21,7 @@ from ensue.serve.metrics import MetricsMiddleware, RequestMetrics
 from ensue.serve.model_registry import ModelRegistry, without_dashes
 from ensue.serve.openai_api import add_openai_routes
 from ensue.serve.page import add_page_routes
+from ensue.serve.path_names import PathNames
 from ensue.serve.security import COOKIE, SecurityMiddleware
 from ensue.serve.verbs_api import add_verb_routes
 from ensue.serve.views_api import add_view_routes
@@ -40,7 +41,7 @@ def create_app(
     """
     metrics = RequestMetrics()
     app = FastAPI(title="ensue", version=__version__, docs_url=None, redoc_url=None, responses=ERROR_RESPONSES)
-    _add_error_handlers(app)
+    _add_error_handlers(app, registry.names)
     add_openai_routes(app, registry)
     add_verb_routes(app, registry)
     add_view_routes(app, registry)
@@ -51,16 +52,17 @@ def create_app(
     return MetricsMiddleware(SecurityMiddleware(app, hosts=(*LOCAL_HOSTS, *hosts), any_ip=any_ip, key=key), metrics)
 
 
-def _add_error_handlers(app: FastAPI) -> None:
-    """Answer every exception with an ``ErrorBody``."""
+def _add_error_handlers(app: FastAPI, names: PathNames) -> None:
+    """Answer every exception with an ``ErrorBody`` that shows no path."""
 
     @app.exception_handler(ApiError)
     async def api_error(request: Request, error: ApiError) -> Response:
-        return error_response(error)
+        shown = ApiError(error.status, names.message(error.message), param=error.param, retry=error.retry)
+        return error_response(shown)
 
     @app.exception_handler(InputError)
     async def input_error(request: Request, error: InputError) -> Response:
-        return error_response(ApiError(400, without_dashes(str(error))))
+        return error_response(ApiError(400, names.message(without_dashes(str(error)))))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:

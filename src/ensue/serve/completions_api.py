@@ -20,12 +20,17 @@ from ensue.search.continuous_batching import DrawnToken, Row
 from ensue.serve.completion_choices import ChoiceBuilder, Echo, echo_of
 from ensue.serve.errors import ApiError, error_body
 from ensue.serve.model_registry import ServedModel, api_error
+from ensue.serve.path_names import PathNames
 from ensue.serve.request_queue import REQUEST_TIMEOUT, disconnected
 from ensue.serve.schemas import Choice, Completion, CompletionRequest, Usage
 
 MAX_PROMPT_TOKENS = 8192
 MAX_TEXTS = 32
 """Prompts times choices of one request."""
+SHORT_PROMPTS = 2000
+"""Characters of all prompts that are tokenised at once; longer ones are tokenised on a thread."""
+MAX_AHEAD = 64
+"""Tokens that a stream may be ahead of what its client has received."""
 
 LINE_SEPARATORS = {ord(letter): f"\\u{ord(letter):04x}" for letter in "\u0085\u2028\u2029"}
 """Characters to escape in events: some clients take them for the end of a line."""
@@ -42,7 +47,7 @@ async def create_completion(
         raise ApiError(400, f"a request may ask for at most {MAX_TEXTS} texts", param="n")
     if name := body.unsupported:
         raise ApiError(400, f"{name} is not supported", param=name)
-    prompts = [_token_ids(prompt, model.run.tokenizer) for prompt in body.prompts]
+    prompts = await _tokenised(model, body.prompts, request)
     if max(map(len, prompts)) > MAX_PROMPT_TOKENS:
         raise ApiError(400, f"a prompt may have at most {MAX_PROMPT_TOKENS:,} tokens", param="prompt")
     echoes = [Echo() for _ in prompts]
@@ -51,10 +56,12 @@ async def create_completion(
     builders = _choice_builders(body, prompts, echoes, model.run.tokenizer)
     facts: dict[str, Any] = {"id": f"cmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model.name}
     prompt_tokens = sum(map(len, prompts))
-    pieces = _pieces(model, builders if body.tokens else [], request)
+    ahead = MAX_AHEAD if body.stream else None
+    pieces = _pieces(model, builders if body.tokens else [], request, ahead)
     if body.stream:
         first = await anext(pieces, None)  # errors come before the stream starts, with their status
-        events = _stream(first, pieces, builders, facts, prompt_tokens if body.usage_too else None)
+        usage = prompt_tokens if body.usage_too else None
+        events = _stream(first, pieces, builders, facts, usage, model.names)
         return StreamingResponse(events, media_type="text/event-stream")
     texts = [builder.echo.text for builder in builders]
     async with aclosing(pieces):
@@ -73,6 +80,17 @@ def _choice(builder: ChoiceBuilder, text: str, start: int = 0) -> Choice:
 def _usage(prompt_tokens: int, builders: Sequence[ChoiceBuilder]) -> Usage:
     generated = sum(len(builder.tokens) for builder in builders)
     return Usage(prompt_tokens=prompt_tokens, completion_tokens=generated, total_tokens=prompt_tokens + generated)
+
+
+async def _tokenised(model: ServedModel, prompts: Sequence[str | list[int]], request: Request) -> list[list[int]]:
+    """Prompts as token ids. Long ones are tokenised one at a time on a thread, so that other clients are answered."""
+
+    def tokenise() -> list[list[int]]:
+        return [_token_ids(prompt, model.run.tokenizer) for prompt in prompts]
+
+    if sum(map(len, prompts)) <= SHORT_PROMPTS:
+        return tokenise()
+    return await model.tokenising.run(lambda _: tokenise(), request)
 
 
 def _token_ids(prompt: str | list[int], tokenizer: Tokenizer) -> list[int]:
@@ -105,9 +123,9 @@ def _choice_builders(
 
 
 async def _pieces(
-    model: ServedModel, builders: Sequence[ChoiceBuilder], request: Request
+    model: ServedModel, builders: Sequence[ChoiceBuilder], request: Request, ahead: int | None
 ) -> AsyncGenerator[Piece, None]:
-    """Text as it is decoded."""
+    """Text as it is decoded, at most ``ahead`` tokens before it is asked for."""
     queue: asyncio.Queue[tuple[Row, DrawnToken | Exception]] = asyncio.Queue()
     loop, engine = asyncio.get_running_loop(), model.engine()
     unfinished = {id(builder.row): builder for builder in builders}
@@ -117,7 +135,7 @@ async def _pieces(
             loop.call_soon_threadsafe(queue.put_nowait, (row, token))
 
     try:
-        engine.submit([builder.row for builder in builders], deliver)
+        engine.submit([builder.row for builder in builders], deliver, ahead)
     except Exception as error:
         raise api_error(error) or error from error
     deadline = loop.time() + REQUEST_TIMEOUT
@@ -140,6 +158,7 @@ async def _pieces(
                 if not token.last:
                     engine.cancel([row])
             yield builder, piece, len(builder.tokens) - 1
+            engine.taken(row)
     finally:
         for future in (leaving, coming):
             if future is not None:
@@ -153,6 +172,7 @@ async def _stream(
     builders: Sequence[ChoiceBuilder],
     facts: dict[str, Any],
     prompt_tokens: int | None,
+    names: PathNames,
 ) -> AsyncIterator[str]:
     """Pieces as server-sent events; an echoed prompt comes with the first piece, usage last if it is asked for."""
     started: set[int] = set()
@@ -175,7 +195,8 @@ async def _stream(
         except Exception as error:
             if not isinstance(error, ApiError):
                 logging.getLogger("ensue.serve").exception("a stream failed")
-            yield _event(error_body(error if isinstance(error, ApiError) else ApiError(500, "internal server error")))
+                error = ApiError(500, "internal server error")
+            yield _event(error_body(ApiError(error.status, names.message(error.message), param=error.param)))
     yield "data: [DONE]\n\n"
 
 

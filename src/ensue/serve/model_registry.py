@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import Request
 
@@ -14,8 +14,9 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report
 from ensue.runs.load import Run
 from ensue.serve.capabilities import capabilities, series_info, validation_scores
-from ensue.serve.engine import Engine, EngineClosed, QueueFull
+from ensue.serve.engine import Engine, EngineClosed, QueueFull, ReaderTooSlow
 from ensue.serve.errors import ApiError
+from ensue.serve.path_names import PathNames
 from ensue.serve.request_queue import RETRY_AFTER, RequestQueue, shutting_down
 from ensue.serve.schemas import ModelCard
 
@@ -26,9 +27,11 @@ Kind = TypeVar("Kind", bound=Run)
 class ServedModel:
     """A run, its card, its engine and its request queue."""
 
-    def __init__(self, name: str, run: Run) -> None:
-        self.name, self.run = name, run
+    def __init__(self, name: str, run: Run, names: PathNames) -> None:
+        self.name, self.run, self.names = name, run, names
         self._queue = RequestQueue(name)
+        self.tokenising = RequestQueue(name)
+        """Long prompts of completions, which need not wait for other requests."""
         self._engine: Engine | None = None
         self.card = ModelCard(
             id=self.name,
@@ -75,20 +78,25 @@ class ServedModel:
         try:
             return await self._queue.run(work, request, notes)
         except InputError as error:
-            raise ApiError(400, without_dashes(str(error).replace(str(self.run), self.name))) from error
+            raise ApiError(400, without_dashes(str(error))) from error
+        finally:
+            if notes:
+                notes[:] = map(self.names.message, notes)
 
     @property
     def closers(self) -> list[Callable[[float], None]]:
         """Functions that finish running requests within some seconds."""
-        return [self._queue.close, *([self._engine.close] if self._engine else [])]
+        return [self._queue.close, self.tokenising.close, *([self._engine.close] if self._engine else [])]
 
 
 class ModelRegistry:
     """All served models and races, by name."""
 
     def __init__(self, runs: Mapping[str, Run], races: Mapping[str, Path] | None = None) -> None:
-        self.models = {name: ServedModel(name, run) for name, run in runs.items()}
         self.races = dict(races or {})
+        self.names = PathNames({**self.races, **{name: Path(run) for name, run in runs.items()}})
+        """What clients are shown instead of paths."""
+        self.models = {name: ServedModel(name, run, self.names) for name, run in runs.items()}
         self.chart_queue = RequestQueue("the chart renderer")
 
     def get(self, name: str) -> ServedModel:
@@ -97,16 +105,6 @@ class ModelRegistry:
             known = ", ".join(self.models) or "none"
             raise ApiError(404, f"there is no model of that name; available: {known}", param="model")
         return self.models[name]
-
-    def replace_paths(self, value: Any) -> Any:
-        """Replace the folders of runs by their names, in all strings of a nested value."""
-        if isinstance(value, str):
-            for model in sorted(self.models.values(), key=lambda model: -len(str(model.run))):  # longest path first
-                value = value.replace(str(model.run), model.name)
-            return value
-        if isinstance(value, dict):
-            return {name: self.replace_paths(item) for name, item in value.items()}
-        return [self.replace_paths(item) for item in value] if isinstance(value, list) else value
 
     def close(self, seconds: float = 25.0) -> None:
         """Finish running requests of all models at the same time."""
@@ -133,6 +131,8 @@ def api_error(error: Exception) -> ApiError | None:
         return ApiError(429, "too many completions are waiting", retry=RETRY_AFTER)
     if isinstance(error, EngineClosed):
         return shutting_down()
+    if isinstance(error, ReaderTooSlow):
+        return ApiError(408, "the client reads too slowly", retry=RETRY_AFTER)
     if isinstance(error, InputError):
         return ApiError(400, str(error))
     return error if isinstance(error, ApiError) else None

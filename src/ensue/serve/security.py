@@ -2,27 +2,28 @@
 
 Host      must be a name of this server; otherwise another site could reach it by DNS rebinding
 Origin    must be this server's own, or missing
-key       if one is set: as a bearer token, or as the cookie that the key form sets
-body      has a maximum size, whatever its header says, and a timeout
+fetch     browsers say which site caused a request; another one may only open the page, by a link
+key       if one is set: as a bearer token, or as the cookie that the key form sets; guesses are slowed
+body      has one length, a maximum size, whatever its header says, and a timeout
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import ipaddress
-import logging
 from collections.abc import Iterable
+from functools import cache
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from starlette.requests import ClientDisconnect
 
+from ensue.serve.client_address import client_address
 from ensue.serve.errors import ApiError, error_response
+from ensue.serve.keys import FREE_OF_PEER, INTERVAL_OF_PEER, GuessLimit, cookie_token, same_key
 
 MAX_BODY_BYTES = 1 << 20
 COOKIE = "ensue-key"
@@ -35,10 +36,23 @@ HEADERS = {
 }
 KEY_PATH = "/key"
 """The form that asks for the key is posted here."""
-WRONG_KEY_DELAY = 1.0
-"""Seconds before the answer to a wrong key."""
-IO_TIMEOUT = 30.0
-"""Seconds that a client has to send its body, and to receive each part of a response."""
+BODY_TIMEOUT = 30.0
+"""Seconds that a client has to send its body."""
+PAGE_PATHS = ("/",)
+"""Paths that a link on another site may open."""
+OWN_SITES = ("none", "same-origin")
+"""Values of Sec-Fetch-Site for requests that no other site caused."""
+LINK = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+"""Headers of a request that opens a page in a tab."""
+
+
+class Client(NamedTuple):
+    """Who sent a request."""
+
+    address: str
+    """As a proxy on this machine names it, or the peer's."""
+    peer: str
+    """The address that the connection comes from."""
 
 
 class SecurityMiddleware:
@@ -51,6 +65,7 @@ class SecurityMiddleware:
         self, app: Any, *, hosts: Iterable[str], any_ip: bool = False, key: str = "", max_bytes: int = MAX_BODY_BYTES
     ) -> None:
         self.app, self.hosts, self.any_ip, self.key, self.max_bytes = app, frozenset(hosts), any_ip, key, max_bytes
+        self.guesses, self.guesses_of_peer = GuessLimit(), GuessLimit(FREE_OF_PEER, INTERVAL_OF_PEER)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, or answer it with an error."""
@@ -61,29 +76,34 @@ class SecurityMiddleware:
             scope = {**scope, "method": "GET"}  # uvicorn leaves out the body
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         receive, send = self._limited(receive), self._with_headers(send)
-        error = self._header_error(headers)
+        error = self._header_error(scope, headers)
+        connection = scope.get("state", {}).get("connection")
+        client = Client(client_address(scope.get("client")), getattr(connection, "address", ""))
         if error is not None:
-            await error_response(error)(scope, receive, send)
+            close = {"Connection": "close"} if error.status == 400 else None  # where the body ends is in doubt
+            await error_response(error, close)(scope, receive, send)
         elif self.key and scope["path"] == KEY_PATH and scope["method"] == "POST":
-            await (await self._check_form(receive))(scope, receive, send)
-        elif self.key and not self._has_key(headers):
+            await (await self._check_form(client, receive))(scope, receive, send)
+        elif self.key and (error := self._key_error(client, headers)) is not None:
             browser = scope["path"] == "/" and "text/html" in headers.get("accept", "")
-            error = ApiError(401, "this server requires a key: Authorization: Bearer …")
             await (key_form() if browser else error_response(error))(scope, receive, send)
         else:
-            try:
-                await self.app(scope, receive, send)
-            except ClientDisconnect:
-                logging.getLogger("ensue.serve").debug("a client did not receive its response in time")
+            if self.key and connection is not None:
+                connection.trust()
+            await self.app(scope, receive, send)
 
-    def _header_error(self, headers: dict[str, str]) -> ApiError | None:
-        """The error for a wrong host, origin or length."""
+    def _header_error(self, scope: Any, headers: dict[str, str]) -> ApiError | None:
+        """The error for a wrong host, origin, site or length."""
         host = headers.get("host", "").lower()
         name = _name(host)
         if name not in self.hosts and not (self.any_ip and _is_ip(name)):  # DNS cannot rebind an IP address
             return ApiError(421, "the Host header does not name this server")
         if "origin" in headers and headers["origin"].lower() not in (f"http://{host}", f"https://{host}"):
             return ApiError(403, "requests from other sites are not allowed")
+        if headers.get("sec-fetch-site", "none") not in OWN_SITES and not _opens_page(scope, headers):
+            return ApiError(403, "requests from other sites are not allowed")
+        if "content-length" in headers and "transfer-encoding" in headers:
+            return ApiError(400, "a request has either Content-Length or Transfer-Encoding")
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.max_bytes:
             return self._too_large()
@@ -92,21 +112,28 @@ class SecurityMiddleware:
     def _too_large(self) -> ApiError:
         return ApiError(413, f"a request may have at most {self.max_bytes:,} bytes")
 
-    def _has_key(self, headers: dict[str, str]) -> bool:
-        """True if the request has the key as a bearer token, or the cookie of the key form."""
-        kind, _, given = headers.get("authorization", "").partition(" ")
+    def _key_error(self, client: Client, headers: dict[str, str]) -> ApiError | None:
+        """The error for a request without the key; None if it has it, as a bearer token or the key form's cookie."""
         pairs = [pair.strip().partition("=") for pair in headers.get("cookie", "").split(";")]
         cookies = [value for name, _, value in pairs if name == COOKIE]
-        return (kind.lower() == "bearer" and _same(given.encode("latin-1"), self.key)) or any(
-            _same(value.encode("latin-1"), self._token) for value in cookies
-        )
+        if any(same_key(value.encode("latin-1"), cookie_token(self.key)) for value in cookies):
+            return None
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer":
+            return ApiError(401, "this server requires a key: Authorization: Bearer …")
+        return self._wrong_key(client, given.encode("latin-1"))
 
-    @property
-    def _token(self) -> str:
-        """The value of the cookie: it grants access without revealing the key."""
-        return hmac.new(self.key.encode(), b"ensue page", "sha256").hexdigest()
+    def _wrong_key(self, client: Client, given: bytes) -> ApiError | None:
+        """The error for a wrong key, and for any key of a client that has sent too many wrong ones."""
+        if wait := max(self.guesses.wait(client.address), self.guesses_of_peer.wait(client.peer)):
+            return ApiError(429, f"too many wrong keys; try again in {wait} s", retry=wait)
+        if same_key(given, self.key):
+            return None
+        self.guesses.wrong(client.address)
+        self.guesses_of_peer.wrong(client.peer)
+        return ApiError(401, "this is not the key of this server")
 
-    async def _check_form(self, receive: Any) -> Response:
+    async def _check_form(self, client: Client, receive: Any) -> Response:
         """The response to the key form: a cookie and a redirect to the page, or the form again."""
         body, more = b"", True
         try:
@@ -116,16 +143,16 @@ class SecurityMiddleware:
         except ApiError as error:
             return error_response(error)
         given = parse_qs(body.decode("utf-8", "replace")).get("key", [""])[0]
-        if not _same(given.encode("utf-8", "surrogateescape"), self.key):
-            await asyncio.sleep(WRONG_KEY_DELAY)
-            return key_form("Wrong key.")
+        wrong = self._wrong_key(client, given.encode("utf-8", "surrogateescape"))
+        if wrong is not None:
+            return key_form("Wrong key." if wrong.retry is None else f"{wrong.message.capitalize()}.", wrong.status)
         response = RedirectResponse("/", status_code=303)
-        response.set_cookie(COOKIE, self._token, httponly=True, samesite="strict", path="/")
+        response.set_cookie(COOKIE, cookie_token(self.key), httponly=True, samesite="strict", path="/")
         return response
 
     def _limited(self, receive: Any) -> Any:
         """``receive`` with a limit on the size of the body and the time that it takes."""
-        size, complete, deadline = 0, False, asyncio.get_running_loop().time() + IO_TIMEOUT
+        size, complete, deadline = 0, False, asyncio.get_running_loop().time() + BODY_TIMEOUT
 
         async def limited() -> Any:
             nonlocal size, complete
@@ -143,31 +170,33 @@ class SecurityMiddleware:
         return limited
 
     def _with_headers(self, send: Any) -> Any:
-        """``send`` with security headers and a timeout."""
+        """``send`` with security headers."""
 
         async def send_with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
                 own = {name.lower() for name, _ in message["headers"]}
                 more = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in own]
                 message = {**message, "headers": [*message["headers"], *more]}
-            try:
-                async with asyncio.timeout(IO_TIMEOUT):
-                    await send(message)
-            except TimeoutError as error:
-                raise ClientDisconnect from error
+            await send(message)
 
         return send_with_headers
 
 
-def key_form(message: str = "") -> Response:
+def key_form(message: str = "", status: int = 401) -> Response:
     """The form that asks for the key."""
-    template = Template((Path(__file__).parent / "key.html").read_text(encoding="utf-8"))
-    page = template.substitute(message=escape(message))
-    return HTMLResponse(page, status_code=401, headers={"cache-control": "no-store"})
+    page = _key_template().substitute(message=escape(message))
+    return HTMLResponse(page, status_code=status, headers={"cache-control": "no-store"})
 
 
-def _same(given: bytes, wanted: str) -> bool:
-    return hmac.compare_digest(given, wanted.encode())
+@cache
+def _key_template() -> Template:
+    return Template((Path(__file__).parent / "key.html").read_text(encoding="utf-8"))
+
+
+def _opens_page(scope: Any, headers: dict[str, str]) -> bool:
+    """True for a request that opens the page in a tab."""
+    link = all(headers.get(name) == value for name, value in LINK.items())
+    return link and scope["method"] == "GET" and scope["path"] in PAGE_PATHS
 
 
 def _is_ip(name: str) -> bool:

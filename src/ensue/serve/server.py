@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import threading
 import time
@@ -14,11 +15,14 @@ from pathlib import Path
 import uvicorn
 
 from ensue.core.errors import InputError
+from ensue.core.memory import trim_memory
+from ensue.data.tokenizers.library import LibraryTokenizer
 from ensue.kernels.int8 import quantise
 from ensue.runs.load import load
 from ensue.search.model_step import set_eval
 from ensue.serve.app import create_app
 from ensue.serve.connection_limits import LimitedProtocol
+from ensue.serve.keys import check_key
 from ensue.serve.model_registry import ModelRegistry
 from ensue.verbs.racing.folder import is_race, runs_of
 
@@ -31,6 +35,12 @@ ABORT_AFTER = 27.0
 FORCED_TIMEOUT = 2.0
 """Seconds to send those errors after a second SIGINT."""
 POLL_INTERVAL = 0.05
+MAX_CACHED_WORDS = 2000
+"""Words of prompts that a tokenizer's library caches: about 500 bytes each."""
+TRIM_TICKS = 300
+"""Tenths of a second between two returns of freed memory to the system."""
+SEND_BUFFER = 1 << 15
+"""Bytes of responses that the kernel holds for a client: without a limit it takes megabytes that nobody reads."""
 
 
 class Server(uvicorn.Server):
@@ -39,6 +49,15 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, registry: ModelRegistry) -> None:
         super().__init__(config)
         self.registry = registry
+        self._trimmed_at = 0
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return what requests have freed to the system now and then; uvicorn calls this ten times a second."""
+        requests = self.server_state.total_requests
+        if counter % TRIM_TICKS == 0 and requests > self._trimmed_at:
+            self._trimmed_at = requests
+            await asyncio.to_thread(trim_memory)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more requests, finish the running ones, and send an error to those that take too long."""
@@ -64,7 +83,12 @@ class BoundServer:
 
     def run(self) -> None:
         """Serve until SIGINT or SIGTERM, then shut down gracefully."""
-        self.server.run(sockets=[self.listener])
+        gc.collect()
+        gc.freeze()  # else garbage of requests may grow to a quarter of what was loaded before it is collected
+        try:
+            self.server.run(sockets=[self.listener])
+        finally:
+            gc.unfreeze()
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[str]:
@@ -87,6 +111,8 @@ def load_models(paths: Sequence[Path], *, int8: bool = False) -> ModelRegistry:
         raise InputError("a run is given twice", hint="give each once")
     runs = {name: load(path) for name, path in zip(short_names(folders), folders)}
     for run in runs.values():
+        if run.spec.reads_text and isinstance(run.tokenizer, LibraryTokenizer):
+            run.tokenizer.limit_cache(MAX_CACHED_WORDS)
         set_eval(run.model)
         if int8 and "int8" not in run.refused and hasattr(run.model, "named_modules"):
             run.model = quantise(run.model)
@@ -108,13 +134,16 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 
 
 @contextlib.contextmanager
-def listen(registry: ModelRegistry, *, host: str, port: int, key: str = "") -> Iterator[BoundServer]:
-    """Bind a server to a port, and close the socket at the end."""
+def listen(registry: ModelRegistry, *, host: str, port: int, key: str | None = None) -> Iterator[BoundServer]:
+    """Bind a server to a port, and close the socket at the end; without a ``key`` everybody is answered."""
+    if key is not None:
+        check_key(key)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only if the protocol is named; without it a small response waits some 40 ms for an ACK
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # connections inherit it
         try:
             listener.bind((host, port))
             listener.listen(512)  # clients that connect before the app is ready wait
@@ -124,10 +153,11 @@ def listen(registry: ModelRegistry, *, host: str, port: int, key: str = "") -> I
             raise InputError(what, hint=f"choose another {other}") from error
         bound_port = listener.getsockname()[1]
         config = uvicorn.Config(
-            create_app(registry, key=key, hosts=_host_names(host), any_ip=host in WILDCARD_HOSTS),
+            create_app(registry, key=key or "", hosts=_host_names(host), any_ip=host in WILDCARD_HOSTS),
             log_level="warning",
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
             http=LimitedProtocol,
+            ws="none",
             lifespan="off",
             server_header=False,
         )

@@ -55,7 +55,7 @@ def add_view_routes(app: FastAPI, registry: ModelRegistry) -> None:
 
         def draw(_: Any) -> schemas.ViewResponse:
             drawn = _view(view, registry, models, body)
-            chart, numbers = (registry.replace_paths(part) for part in (drawn.draw().to_dict(), finite(drawn.numbers)))
+            chart, numbers = (registry.names.replace(part) for part in (drawn.draw().to_dict(), finite(drawn.numbers)))
             return schemas.ViewResponse(view=view, chart=chart, numbers=numbers)
 
         return await (models[0].ask if models else registry.chart_queue.run)(draw, request)

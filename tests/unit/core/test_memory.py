@@ -56,3 +56,9 @@ def test_a_smaller_threshold_is_tried_if_the_library_rejects_the_first(monkeypat
     assert asked[memory.TRIM] == ([] if expected is None else [1 << 30])
     if expected is not None:
         assert asked[memory.MMAP] == expected
+
+
+def test_threads_share_arenas_where_the_library_can_be_told(monkeypatch):
+    assert memory.share_arenas() is (memory.platform.libc_ver()[0] == "glibc")
+    monkeypatch.setattr(memory.platform, "libc_ver", lambda: ("", ""))
+    assert memory.share_arenas() is False

@@ -82,6 +82,25 @@ def test_a_row_that_leaves_does_not_change_the_others() -> None:
     assert len(got[id(own[2])]) == 1
 
 
+@pytest.mark.parametrize("name", models())
+def test_a_row_that_pauses_continues_where_it_was(name: str) -> None:
+    model, own, got = models()[name], rows(), {}
+    together = ContinuousBatch(model)
+    together.join(own)
+    run(together, got)
+    paused = together.pause([own[0], own[3], Row(torch.tensor([1]), Sampling())])
+    assert [one.row for one in paused] == [own[0], own[3]] and len(together) == 3
+    run(together, got)
+    run(together, got)
+    together.resume(paused[:1])
+    while len(together):
+        run(together, got)
+    together.resume(paused[1:])  # into an empty batch
+    while len(together):
+        run(together, got)
+    assert [got[id(row)] for row in own] == [alone(model, row) for row in rows()]
+
+
 def test_rows_can_join_after_all_have_left() -> None:
     model = models()["lstm"]
     together = ContinuousBatch(model)

@@ -12,7 +12,7 @@ import torch
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.search.continuous_batching import DrawnToken, Row
 from ensue.search.sampling import Sampling, sample
-from ensue.serve.engine import Engine, EngineClosed, QueueFull
+from ensue.serve.engine import Engine, EngineClosed, QueueFull, ReaderTooSlow
 
 V = 19
 GIVE_UP = 30.0
@@ -84,10 +84,7 @@ def test_a_cancelled_row_makes_room_for_the_next(engine: Engine) -> None:
     engine.cancel([long[0]])
     inbox.wait(lambda: inbox.done(waiting))
     engine.cancel(long)
-    until = time.monotonic() + GIVE_UP
-    while engine.load != (0, 0) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert engine.load == (0, 0)
+    _wait(lambda: engine.load == (0, 0))
     again = row(2)
     engine.submit([again], inbox)
     inbox.wait(lambda: inbox.done(again))
@@ -111,10 +108,70 @@ def test_close_finishes_running_rows_and_accepts_no_new_ones() -> None:
 
 def test_close_sends_an_error_to_rows_that_take_too_long() -> None:
     engine, inbox, own = Engine(model(), rows=1), Inbox(), row(10_000_000)
-    waiting = row(5)
+    waiting = row(10_000_000, seed=1)
     engine.submit([own, waiting], inbox)
     inbox.wait(lambda: id(own) in inbox.got)
     engine.close(0.05)
-    inbox.wait(lambda: inbox.done(waiting))
-    assert isinstance(inbox.got[id(waiting)][-1], EngineClosed)
-    assert any(isinstance(one, EngineClosed) for one in inbox.got[id(own)])
+    for one in (own, waiting):
+        assert any(isinstance(got, EngineClosed) for got in inbox.got[id(one)])
+
+
+def test_a_row_whose_reader_stops_draws_no_more_tokens_and_leaves_its_place_to_others() -> None:
+    engine, inbox = Engine(model(), rows=1, waiting=6), Inbox()
+    unread, other = row(40), row(30, seed=1)
+    engine.submit([unread], inbox, ahead=8)
+    engine.submit([other], inbox)
+    inbox.wait(lambda: inbox.done(other))
+    assert len(inbox.tokens(unread)) == 8 and engine.load == (0, 1) and engine.tokens == 38
+    read = 0
+    while not inbox.done(unread):
+        inbox.wait(lambda before=read: len(inbox.tokens(unread)) > before)  # type: ignore[misc]
+        for _ in inbox.tokens(unread)[read:]:
+            engine.taken(unread)
+            read += 1
+        assert len(inbox.tokens(unread)) <= read + 8
+    assert inbox.tokens(unread) == sample(model(), unread.prompt, unread.how)[0].tokens
+    engine.close(GIVE_UP)
+
+
+def test_long_texts_take_turns_with_those_that_wait() -> None:
+    engine, inbox = Engine(model(), rows=2, waiting=6), Inbox()
+    long, short = [row(300, seed) for seed in range(4)], row(5, seed=9)
+    engine.submit(long, inbox)
+    inbox.wait(lambda: all(id(own) in inbox.got for own in long))  # all of them begin before one ends
+    engine.submit([short], inbox)
+    inbox.wait(lambda: inbox.done(short))
+    assert not any(map(inbox.done, long))
+    inbox.wait(lambda: all(map(inbox.done, long)))
+    for own in (*long, short):
+        assert inbox.tokens(own) == sample(model(), own.prompt, own.how)[0].tokens
+    engine.close(GIVE_UP)
+
+
+def test_paused_rows_are_bounded_and_the_one_paused_longest_is_dropped() -> None:
+    engine, inbox, rows = Engine(model(), rows=2, waiting=6, paused=2), Inbox(), [row(50, seed) for seed in range(3)]
+    for own in rows:
+        engine.submit([own], inbox, ahead=4)
+        inbox.wait(lambda own=own: len(inbox.got.get(id(own), ())) >= 4)  # type: ignore[misc]
+    inbox.wait(lambda: inbox.done(rows[0]))
+    assert isinstance(inbox.got[id(rows[0])][-1], ReaderTooSlow)
+    assert engine.load == (0, 2)
+    engine.cancel(rows[1:])
+    _wait(lambda: engine.load == (0, 0))
+    engine.close(GIVE_UP)
+
+
+def test_close_ends_paused_rows_with_an_error() -> None:
+    engine, inbox, own = Engine(model(), rows=1), Inbox(), row(50)
+    engine.submit([own], inbox, ahead=4)
+    inbox.wait(lambda: len(inbox.got.get(id(own), ())) == 4)
+    _wait(lambda: engine.load == (0, 1))
+    engine.close(0.05)
+    assert isinstance(inbox.got[id(own)][-1], EngineClosed) and not engine.running
+
+
+def _wait(ready: Callable[[], bool]) -> None:
+    until = time.monotonic() + GIVE_UP
+    while not ready() and time.monotonic() < until:
+        time.sleep(0.005)
+    assert ready()

@@ -23,6 +23,12 @@ class LibraryTokenizer:
         self._inner = inner
         self._state: dict[str, Any] = json.loads(inner.to_str())
 
+    def limit_cache(self, words: int) -> None:
+        """Limit the words that the library itself caches, where it can be told; it would cache 10,000."""
+        resize = getattr(self._inner.model, "_resize_cache", None)
+        if resize is not None:
+            resize(words)
+
     def spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the tokens and their character spans; see ``token_spans``."""
         encode_utf8(text)

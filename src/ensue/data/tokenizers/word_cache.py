@@ -21,6 +21,13 @@ CHUNK_BYTES = 1 << 12
 MAX_CACHED_WORDS = 1 << 18
 """Maximum number of cached words."""
 
+SHORT_TEXT, MAX_SHORT_TEXT_WORDS = 1 << 17, 1 << 12
+"""A text of at most this many characters, such as a prompt, adds words only up to this number: a server reads texts
+without end, a corpus has one."""
+
+MAX_WORD_CHARS = 64
+"""Longer words are not cached; a client could send some that have megabytes."""
+
 _SPACE = r"\t\n\x0b\x0c\r "
 _RUNS = r"'(?:s|t|re|ve|m|ll|d)| ?[A-Za-z]+| ?[0-9]+"
 _CUT = rf"{_RUNS}| ?[^{_SPACE}A-Za-z0-9%s]+|[{_SPACE}]+(?![^{_SPACE}%s])|[{_SPACE}]+"
@@ -53,15 +60,23 @@ class WordCache:
             else:
                 yield self._batch([part.decode() for part in cut_bytes(text.encode(), 8 * CHUNK_BYTES)])
 
-    def _cached(self, text: str) -> Iterator[list[int]]:
+    def _cached(self, text: str) -> Iterable[list[int]]:
         assert self._words is not None
         words = self._words.findall(text)
-        new = list(dict.fromkeys(word for word in words if word not in self._ids))
-        if len(self._ids) + len(new) > MAX_CACHED_WORDS:
-            self._ids.clear()
-            new = list(dict.fromkeys(words))
-        self._ids.update(zip(new, self._batch(new), strict=True))
-        return map(self._ids.__getitem__, words)
+        known = self._ids  # only ever grows: other threads may read it
+        new = list(dict.fromkeys(word for word in words if word not in known))
+        if not new:
+            return map(known.__getitem__, words)
+        ids = dict(zip(new, self._batch(new), strict=True))
+        kept = {word: tokens for word, tokens in ids.items() if len(word) <= MAX_WORD_CHARS}
+        short = len(text) <= SHORT_TEXT
+        if len(known) + len(kept) <= (MAX_SHORT_TEXT_WORDS if short else MAX_CACHED_WORDS):
+            known.update(kept)
+            if len(kept) == len(ids):
+                return map(known.__getitem__, words)
+        elif not short:
+            self._ids = kept
+        return (ids[word] if word in ids else known[word] for word in words)
 
     def _batch(self, texts: list[str]) -> list[list[int]]:
         return [encoded.ids for encoded in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
