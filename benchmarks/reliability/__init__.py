@@ -1,0 +1,1 @@
+"""What is promised about hostile input, crashes and limits, measured."""

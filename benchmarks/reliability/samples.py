@@ -1,0 +1,201 @@
+"""Small good files of every format that is read, which fuzzing then damages."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import random
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import ensue
+from ensue.data.tokenizers.registry import fit_tokenizer_to_parts, save_tokenizer
+from ensue.data.tokenizers.special_tokens import special_tokens_of
+from ensue.data.tokenizers.spelled_words import fit_spelled_words
+from ensue.exchange.huggingface import write_folder
+from ensue.models.gpt import GPTConfig, GPTLanguageModel
+
+ARCHIVE = Path(__file__).resolve().parents[2] / "tests" / "golden" / "old_runs.tar.gz"
+WORDS = ("the", "students", "opened", "their", "books", "and", "proctor", "started", "clock", "while", "rain", "fell")
+OPINIONS = {"good": "fine lovely great", "bad": "awful dull poor"}
+TOKENIZERS = ("byte", "char", "word", "bpe", "wordpiece", "unigram")
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    """Random sentences of a dozen words."""
+    chance = random.Random(seed)
+    return [" ".join(chance.choices(WORDS, k=8)) for _ in range(count)]
+
+
+def old_runs(folder: Path) -> dict[str, Path]:
+    """Unpack the runs of an earlier version, one of every kind; names of files in them are in this folder."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    for path in folder.rglob("*"):
+        if path.suffix in (".toml", ".json", ".jsonl"):
+            path.write_text(path.read_text(encoding="utf-8").replace("FOLDER", str(folder)), encoding="utf-8")
+    (folder / "text.txt").write_text("".join(f"{line}\n" for line in sentences(150)), encoding="utf-8")
+    pairs = (f"{a} {b} {a} {c}\t{b} {a} {c}\n" for a in WORDS for b in WORDS[:6] for c in WORDS[:2])
+    (folder / "pairs.tsv").write_text("".join(pairs), encoding="utf-8")  # what the stopped runs were trained on
+    return {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
+
+
+def data_files(folder: Path) -> dict[str, Path]:
+    """Write a file of each format of data; return them by name."""
+    chance = random.Random(0)
+    rows = [(f"the {word} {n}", label) for n in range(6) for label, all_ in OPINIONS.items() for word in all_.split()]
+    answers = [{"text": "fine", "answer_start": 4}]
+    asked = [{"id": f"q{n}", "question": "how?", "answers": answers, "is_impossible": False} for n in range(3)]
+    steps = [(n, math.sin(n / 3), n % 5) for n in range(60)]
+    dated = [f"2024-{1 + n // 28:02d}-{1 + n % 28:02d}" for n in range(60)]
+    texts: dict[str, str] = {
+        "text.txt": "\n".join(sentences(20)) + "\n",
+        "text.jsonl": "".join(json.dumps({"text": line}) + "\n" for line in sentences(6)),
+        "documents.txt": "\n\n".join("\n".join(f"{s.capitalize()}." for s in sentences(4, n)) for n in range(4)),
+        "classify.tsv": "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows),
+        "classify.csv": "text,label\n" + "".join(f'"{text}",{label}\n' for text, label in rows),
+        "classify.jsonl": "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows),
+        "headless.tsv": "".join(f"{n}\t{label}\t{text}\n" for n, (text, label) in enumerate(rows)),
+        "pair.tsv": "sentence1\tsentence2\tlabel\n" + "".join(f"{t}\t{t}\t{label}\n" for t, label in rows),
+        "regress.tsv": "sentence1\tsentence2\tscore\n" + "".join(f"{t}\t{t}\t{chance.random():.2f}\n" for t, _ in rows),
+        "tag.conll": "".join("".join(f"{w} {'B-GOOD' if n % 2 else 'O'}\n" for n, w in enumerate(t.split())) + "\n" for t, _ in rows),
+        "tag.conllu": "# text\n" + "".join(f"{n + 1}\t{w}\t{w}\t{'NOUN' if n % 2 else 'VERB'}\tN\t_\t0\troot\t_\t_\n" for n, w in enumerate(WORDS)) + "\n",
+        "choose.jsonl": "".join(json.dumps({"context": t, "endings": ["a", "b", "c"], "label": n % 3}) + "\n" for n, (t, _) in enumerate(rows)),
+        "choose.csv": "sent1,ending0,ending1,label\n" + "".join(f"{t},a,b,{n % 2}\n" for n, (t, _) in enumerate(rows)),
+        "answer.json": json.dumps({"data": [{"title": "t", "paragraphs": [{"context": "was fine", "qas": asked}]}]}),
+        "answer.jsonl": "".join(json.dumps({"context": "was fine", "question": "how?", "answers": {"text": ["fine"], "answer_start": [4]}}) + "\n" for _ in range(3)),
+        "pairs.tsv": "".join(f"{a} {b}\t{b} {a}\n" for a in WORDS[:6] for b in WORDS[:6]),
+        "few.tsv": "the students opened\topened students\nbooks and the\tthe books\n",
+        "pairs.csv": "source,target\n" + "".join(f'"{a} {b}","{b}, {a}"\n' for a in WORDS[:4] for b in WORDS[:4]),
+        "pairs.jsonl": "".join(json.dumps({"translation": {"en": a, "de": a}}) + "\n" for a in WORDS),
+        "parallel.en": "\n".join(sentences(5)) + "\n",
+        "parallel.de": "\n".join(sentences(5, 1)) + "\n",
+        "series.csv": "y\n" + "".join(f"{y:.4f}\n" for _, y, _ in steps),
+        "dated.csv": "date,y,z\n" + "".join(f"{day},{y:.4f},{z}\n" for day, (_, y, z) in zip(dated, steps)),
+        "keyed.csv": "id;date;y\n" + "".join(f"a;{day};{y:.4f}\nb;{day};{z}\n" for day, (_, y, z) in zip(dated, steps)),
+        "blimp.jsonl": "".join(json.dumps({"sentence_good": a, "sentence_bad": f"{a} a", "UID": "x"}) + "\n" for a in sentences(3)),
+        "pairs_minimal.tsv": "".join(f"{a}\t{a} a\tkind\n" for a in sentences(3)),
+        "agree.text": "\n".join(sentences(3)) + "\n",
+        "agree.gold": "".join(f"{n + 1}\topened\topens\t{n}\n" for n in range(3)),
+        "similar.tsv": "".join(f"{a}\t{b}\t{n}.5\n" for n, (a, b) in enumerate(zip(WORDS, WORDS[1:]))),
+        "analogies.txt": ": some\n" + "".join(" ".join(WORDS[n : n + 4]) + "\n" for n in range(8)),
+        "contexts.txt": "".join(f"sense\t{line} the\n" for line in sentences(4)),
+        "run.toml": 'hidden = 16\nlayers = 2\nseed = 3\ndropout = 0.1\n[train]\nlr = 1e-3\nsteps = 4\nbatch = 4\n[data]\nholdout = 0.1\n[tokenizer]\nkind = "word"\n',
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    for name in ("text.txt", "classify.tsv", "pairs.tsv"):
+        (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes()))
+    return {path.name: path for path in folder.iterdir() if path.is_file()}
+
+
+def tokenizer_files(folder: Path) -> dict[str, Path]:
+    """Write a tokenizer of each kind, and the files of BERT and GPT-2."""
+    parts = [(f"{line}\n", True, True) for line in sentences(40)]
+    found = {}
+    for kind in TOKENIZERS:
+        found[kind] = folder / kind / "tokenizer.json"
+        found[kind].parent.mkdir(parents=True)
+        save_tokenizer(fit_tokenizer_to_parts(kind, parts, vocabulary=600), found[kind])
+    found["spelt"] = folder / "spelt" / "tokenizer.json"
+    found["spelt"].parent.mkdir()
+    save_tokenizer(fit_spelled_words(parts), found["spelt"])
+    return found
+
+
+def hub_folders(runs: dict[str, Path], folder: Path) -> dict[str, Path]:
+    """Write runs as Hugging Face folders: with one file of weights or two, and with other tokenizer files."""
+    found = {}
+    for name in ("bert", "roberta", "classify-bert", "answer-bert"):
+        found[name] = folder / name
+        ensue.convert(runs[name], to="hf", out=found[name])
+    found["gpt2"] = folder / "gpt2"
+    tokenizer = fit_tokenizer_to_parts("bpe", [(f"{line}\n", True, True) for line in sentences(40)], vocabulary=300)
+    config = GPTConfig(vocabulary=300, layers=2, heads=2, hidden=16, context=16, positions="learned")
+    special, model = special_tokens_of(tokenizer), GPTLanguageModel(config)
+    write_folder(model, found["gpt2"], tokenizer_state=tokenizer.state(), special=special, labels=None, task="language")
+    split_weights(found["bert"], folder / "split")
+    vocabulary_files(found["bert"], folder / "bert-vocab")
+    merges_files(found["roberta"], folder / "roberta-merges")
+    return found | {name: folder / name for name in ("split", "bert-vocab", "roberta-merges")}
+
+
+def split_weights(source: Path, target: Path) -> None:
+    """Write a folder with its weights in two files and an index."""
+    from safetensors.torch import load_file, save_file
+
+    copy_files(source, target, ("config.json", "tokenizer.json"))
+    weights = load_file(source / "model.safetensors")
+    names: dict[str, str] = {}
+    for number in range(2):
+        part = {name: tensor for place, (name, tensor) in enumerate(weights.items()) if place % 2 == number}
+        save_file(part, target / f"part-{number}.safetensors")
+        names |= dict.fromkeys(part, f"part-{number}.safetensors")
+    (target / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}), encoding="utf-8")
+
+
+def vocabulary_files(source: Path, target: Path) -> None:
+    """Write a BERT folder with vocab.txt instead of tokenizer.json."""
+    copy_files(source, target, ("config.json", "model.safetensors"))
+    vocab = sorted(_tokenizer_model(source)["vocab"].items(), key=lambda item: item[1])
+    (target / "vocab.txt").write_text("".join(f"{name}\n" for name, _ in vocab), encoding="utf-8")
+    (target / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}), encoding="utf-8")
+
+
+def merges_files(source: Path, target: Path) -> None:
+    """Write a RoBERTa folder with vocab.json and merges.txt instead of tokenizer.json."""
+    copy_files(source, target, ("config.json", "model.safetensors"))
+    model = _tokenizer_model(source)
+    (target / "vocab.json").write_text(json.dumps(model["vocab"]), encoding="utf-8")
+    lines = (merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"])
+    (target / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _tokenizer_model(folder: Path) -> dict[str, Any]:
+    model: dict[str, Any] = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    return model
+
+
+def copy_files(source: Path, target: Path, names: tuple[str, ...]) -> None:
+    """Copy some files of a folder to a new one."""
+    target.mkdir()
+    for name in names:
+        (target / name).write_bytes((source / name).read_bytes())
+
+
+def exchange_files(runs: dict[str, Path], folder: Path) -> dict[str, Path]:
+    """Write an n-gram model as ARPA and word vectors as text and binary, plain and compressed."""
+    found = {}
+    for name, run in (("lm.arpa", "ngram"), ("v.txt", "word2vec"), ("v.bin", "word2vec"), ("v.txt.gz", "word2vec")):
+        found[name] = folder / name
+        ensue.convert(runs[run], to="arpa" if run == "ngram" else "word2vec", out=found[name])
+    found["lm.arpa.gz"] = folder / "lm.arpa.gz"
+    found["lm.arpa.gz"].write_bytes(gzip.compress(found["lm.arpa"].read_bytes()))
+    return found
+
+
+def races(runs: dict[str, Path], folder: Path) -> dict[str, Path]:
+    """Write a race of two systems, and a race on shares of the labels."""
+    plain, shares = folder / "race", folder / "shares"
+    for name in ("lstm", "gpt"):
+        (plain / name).mkdir(parents=True)
+        for file in ("config.json", "metrics.jsonl", "run.toml", "tokenizer.json", "model.safetensors"):
+            (plain / name / file).write_bytes((runs[name] / file).read_bytes())
+    shares.mkdir()
+    seed = {"bits_per_byte": 0.7, "seconds": 1.0, "parameters": 10, "bytes": 100, "tokens": 9}
+    facts: dict[str, Any] = {"budget": "1s", "match": "time", "seeds": 1, "data": ["text.txt"], "settings": {}, "threads": 1}
+    facts |= {"tokenizer": "word", "vocabulary": 14, "valid_tokens": 9, "valid_bytes": 99, "valid_surcharge_bits": 0.1}
+    costs = {"tokens": 9, "spread": 0.0, "remark": "", "error": ""}
+    systems = [{"system": name, **seed, **costs, "seeds": [seed]} for name in ("lstm", "gpt")]
+    (plain / "race.json").write_text(json.dumps({**facts, "systems": systems}), encoding="utf-8")
+    points = [
+        {"system": "bert", "start": start, "labels": labels, **costs, "accuracy": 0.5, "f1": 0.5, "seconds": 1.0, "seed": 0}
+        | {"parameters": 10, "bytes": 100, "seeds": [{"accuracy": 0.5}, {"accuracy": 0.6}]}
+        for start in ("from scratch", "pre-trained")
+        for labels in (10, 40)
+    ]
+    about = {**facts, "task": "classify", "measure": "accuracy", "shares": [10, 40], "from": {"run": "bert"}}
+    (shares / "race.json").write_text(json.dumps({**about, "systems": points}), encoding="utf-8")
+    return {"race": plain, "shares": shares}
