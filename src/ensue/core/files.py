@@ -15,7 +15,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, read_errors
 
 DISK_FULL_HINT = "free some space and try again (--resume continues a run)"
 DISK_ERRORS = {
@@ -116,12 +116,8 @@ def finite(value: Any) -> Any:
 
 def read_json(path: Path) -> Any:
     """Read a JSON file; raise InputError if it is missing or damaged."""
-    try:
+    with read_errors(path, "is damaged: not JSON"):
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError("is missing", where=str(path)) from error
-    except ValueError as error:
-        raise InputError("is damaged: not JSON", where=str(path)) from error
 
 
 def sha256(path: Path) -> str:

@@ -10,6 +10,7 @@ import torch
 from ensue.core.device import check_device
 from ensue.core.errors import InputError
 from ensue.core.memory import MEMORY_VARIABLE, available_memory
+from ensue.core.schema import MAX_WHOLE
 from ensue.core.sizes import size_in_words
 from ensue.measure.cost import training_state_bytes
 from ensue.runs.build_model import model_values
@@ -23,11 +24,17 @@ MAX_PARTS = 10_000
 """The most layers, or experts of a layer: they are built one by one, even without storage."""
 
 
-def check_parts(values: Mapping[str, Any]) -> None:
-    """Refuse model settings with more layers or experts than can be built."""
-    for name in ("layers", "experts"):
-        if isinstance(values.get(name), int) and values[name] > MAX_PARTS:
-            raise InputError(f"{values[name]:,} {name} cannot be built", hint=f"at most {MAX_PARTS:,} can")
+PARTS = ("layers", "experts", "sets")
+"""Settings that count parts of a model, each of which has weights of its own."""
+
+
+def check_parts(values: Mapping[str, Any], most: int = MAX_PARTS) -> None:
+    """Refuse model settings with more layers, sets or experts than can be built, or than there are tensors for."""
+    most = min(most, MAX_PARTS)
+    for name in PARTS:
+        if isinstance(values.get(name), int) and values[name] > max(1, most):
+            count = f"{values[name]:,}" if values[name] <= MAX_WHOLE else "so many"
+            raise InputError(f"{count} {name} cannot be built", hint=f"at most {most:,} can")
 
 
 def check_memory(settings: Settings, ranks: Ranks, corpus: Any = None) -> None:

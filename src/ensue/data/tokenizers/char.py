@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ensue.data.spelling import Spellings
+from ensue.core.schema import Fields, Shape, Text
+from ensue.data.spelling import SPELLINGS_SCHEMA, Spellings
 from ensue.data.tokenizers.protocol import END, Ids, as_list, encode_utf8, printable, printable_bytes
 
 
@@ -58,6 +59,8 @@ class CharTokenizer:
     end = 0
     unknown = 1
     lines = False
+    schema: Shape = Fields({"letters": Text(), "spellings": SPELLINGS_SCHEMA})
+    """What ``restore`` reads."""
 
     def __init__(self, letters: str, spellings: Spellings) -> None:
         self.letters = letters

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
+from ensue.core.schema import Fields, Flag, Items, Shape, Text
 from ensue.data.tokenizers.protocol import Ids, join_words
 
 SPLITS = {"letters": re.compile(r"\n|[^\W_]+(?:'[^\W_]+)*"), "space": re.compile(r"\n|\S+")}
@@ -32,6 +33,8 @@ class Vocabulary:
     kind = "words"
     lines = True
     unknown = None
+    schema: Shape = Fields({"words": Items(Text()), "split": Text(tuple(SPLITS)), "lowercase": Flag()})
+    """What ``restore`` reads."""
 
     def __init__(self, words: Iterable[str], split: str = "letters", lowercase: bool = True) -> None:
         """``split``: letters or space; ``lowercase``: convert text to lower case."""
