@@ -24,6 +24,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -40,6 +41,10 @@ from ensue.models.ngram_counting import with_level
 from ensue.models.ngram_lookup import BACKOFF, Trie, descend
 
 LN_10 = math.log(10)
+MAX_LINE_CHARS = 1 << 20
+"""Maximum length of a line."""
+FIRST_ROWS = 1 << 12
+"""Rows of a section at first: its size grows with the lines that are there, whatever the header says."""
 LOG_ZERO = -99.0
 """Stands for log10 0."""
 SENTENCE_START, SENTENCE_END = "<s>", "</s>"
@@ -143,8 +148,10 @@ class _Lines:
         self.path, self.file, self.number = path, file, 0
 
     def next(self) -> str:
-        for line in self.file:
+        for line in iter(partial(self.file.readline, MAX_LINE_CHARS), ""):
             self.number += 1
+            if len(line) == MAX_LINE_CHARS:
+                raise self.error(f"a line of {MAX_LINE_CHARS:,} characters or more")
             text = line.rstrip("\r\n")
             if text.strip(" \t"):
                 return text
@@ -183,7 +190,7 @@ def _header(lines: _Lines) -> list[int]:
     counts: list[int] = []
     while True:
         text = lines.next().strip()
-        match = re.fullmatch(r"ngram (\d+)\s*=\s*(\d+)", text)
+        match = re.fullmatch(r"ngram ([0-9]{1,9})\s*=\s*([0-9]{1,18})", text)
         if match is None:
             break
         if int(match[1]) != len(counts) + 1:
@@ -223,10 +230,10 @@ def _unigrams(lines: _Lines, count: int) -> tuple[list[str], dict[str, int], NGr
 
 def _section(lines: _Lines, order: int, count: int, ids: dict[str, int]) -> NGramSection:
     lines.expect(f"\\{order}-grams:")
-    section = NGramSection(
-        np.empty((count, order), np.int64), np.empty(count), np.empty(count), np.empty(count, np.int64)
-    )
+    section = _empty_section(min(count, FIRST_ROWS), order)
     for row in range(count):
+        if row == len(section.lines):
+            section = NGramSection(*(np.concatenate([part, np.empty_like(part)]) for part in _columns(section)))
         section.probability[row], words, section.backoff[row] = lines.entry(order)
         section.lines[row] = lines.number
         try:
@@ -235,7 +242,15 @@ def _section(lines: _Lines, order: int, count: int, ids: dict[str, int]) -> NGra
             raise lines.error(f"{error.args[0]!r} is not among the 1-grams") from None
         if SENTENCE_START in words[1:] or SENTENCE_END in words[:-1]:
             raise lines.error(f"{SENTENCE_START} can only begin an n-gram and {SENTENCE_END} only end one")
-    return section
+    return NGramSection(*(part[:count] for part in _columns(section)))
+
+
+def _empty_section(rows: int, order: int) -> NGramSection:
+    return NGramSection(np.empty((rows, order), np.int64), np.empty(rows), np.empty(rows), np.empty(rows, np.int64))
+
+
+def _columns(section: NGramSection) -> tuple[NDArray[Any], ...]:
+    return section.grams, section.probability, section.backoff, section.lines
 
 
 def _model(config: NGramConfig, sections: list[NGramSection], path: Path) -> NGram:
@@ -307,5 +322,7 @@ def _opened(path: Path) -> Iterator[IO[str]]:
             yield io.TextIOWrapper(cast(IO[bytes], raw), encoding="utf-8", newline="\n")
     except FileNotFoundError:
         raise InputError("is missing", where=str(path)) from None
+    except IsADirectoryError:
+        raise InputError("is a folder, not a file", where=str(path)) from None
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"is damaged: {error}", where=str(path)) from error
