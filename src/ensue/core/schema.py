@@ -226,12 +226,18 @@ def check_schema(value: Any, shape: Shape, where: str, key: str = "") -> None:
 def shown(value: Any) -> str:
     """Return a value for an error: short and in printable ASCII, whatever it holds.
 
-    >>> shown("a" * 99)[-6:], shown({"a": 1}), shown([1, 2])
-    ('aaaaa…', 'a table', 'a list')
+    >>> shown("a" * 99)[-6:], shown({"a": 1}), shown([[1], 2])
+    ('aaaaa…', "{'a': 1}", 'a list')
     """
     if isinstance(value, dict | list):
-        return "a table" if isinstance(value, dict) else "a list"
+        inner = list(value.values()) if isinstance(value, dict) else value
+        if len(inner) > 3 or any(isinstance(item, dict | list | int) and not _is_small(item) for item in inner):
+            return "a table" if isinstance(value, dict) else "a list"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_WHOLE:
         return "a number of many digits"
     text = ascii(value[:MAX_SHOWN]) if isinstance(value, str) else ascii(value)
     return text[:MAX_SHOWN] + "…" if len(text) > MAX_SHOWN else text
+
+
+def _is_small(value: Any) -> bool:
+    return isinstance(value, int) and abs(value) <= MAX_WHOLE

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from ensue.core.errors import InputError
 from ensue.core.files import atomic_file
+from ensue.core.schema import is_unicode
 from ensue.exchange.arpa_lines import level_lines, word_bytes
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.ngram_config import LOOKUP_KINDS, MAX_ORDER
@@ -220,6 +221,9 @@ def _unigrams(lines: _Lines, count: int) -> tuple[list[str], dict[str, int], NGr
         raise lines.error("no words are listed")
     ids = {word: number for number, word in enumerate(entries)}
     names = [word if word == SENTENCE_END else unescape(word) for word in entries]
+    for name, (_, _, number) in zip(names, entries.values()):
+        if not is_unicode(name):
+            raise lines.error("a word holds half of a surrogate pair, which is no character", number)
     values = np.array(list(entries.values()))
     section = NGramSection(np.arange(len(ids))[:, None], values[:, 0], values[:, 1], values[:, 2].astype(np.int64))
     if SENTENCE_END in ids:

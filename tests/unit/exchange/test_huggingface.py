@@ -242,7 +242,7 @@ def test_unknown_models_and_classes_name_the_known_ones(folder, tmp_path):
     change(folder, model_type="mamba")
     refused(folder, "'mamba'", "bert, distilbert, roberta, gpt2")
     change(folder, model_type=["bert"])
-    refused(folder, "['bert']", "bert, distilbert, roberta, gpt2")
+    refused(folder, "model_type", "bert, distilbert, roberta, gpt2")
     change(folder, model_type="bert", architectures=["BertLMHeadModel"])
     refused(folder, "BertLMHeadModel", "BertForMaskedLM")
     (folder / "config.json").write_text("{")
