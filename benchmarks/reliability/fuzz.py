@@ -38,7 +38,7 @@ MEMORY = 1 << 30
 """Bytes that a case may allocate."""
 SECONDS_PER_CASE = 20
 SYSTEM_FOLDERS = tuple(
-    {*map(os.path.realpath, (*sysconfig.get_paths().values(), sys.prefix, "/proc", "/sys", "/dev", "/usr", "/etc", "/lib"))}
+    {*map(os.path.realpath, (*sysconfig.get_paths().values(), sys.prefix, "/proc", "/sys", "/dev", "/usr", "/etc", "/lib", sys.base_prefix))}
     | {str(Path(__file__).resolve().parents[2] / "src"), os.path.expanduser("~/.cache"), str(Path(__file__).parent)}
 )
 """Folders of Python, its packages and the system, whose files may be opened at any time."""
@@ -66,6 +66,7 @@ class OpenedFiles:
     """The files that Python opens during a case, by an audit hook, which stays for the life of the process."""
 
     def __init__(self) -> None:
+        tempfile.gettempdir()  # it tries to write a file when it is first asked
         self.watching, self.paths = False, set[str]()
         sys.addaudithook(self._hook)
 
@@ -76,8 +77,8 @@ class OpenedFiles:
     def foreign(self, target: Target, workshop: Workshop) -> list[str]:
         """Return what was opened besides the files that a target names, the cache and the output."""
         mine = (*map(str, target.named), str(workshop.folder / "cache"), str(workshop.folder / "out"), *SYSTEM_FOLDERS)
-        paths = {os.path.realpath(path) for path in self.paths if path}
-        return sorted(path for path in paths if not path.startswith(tuple(map(os.path.realpath, mine))))
+        others = (os.path.realpath(path) for path in self.paths if path and not path.startswith(mine))
+        return sorted(path for path in others if not path.startswith(mine))
 
 
 OPENED: list[OpenedFiles] = []

@@ -217,7 +217,8 @@ def check_schema(value: Any, shape: Shape, where: str, key: str = "") -> None:
     wrong = shape.find(value, key)
     if wrong is None:
         return
-    name = ascii(wrong.key)[1:-1] if not is_unicode(wrong.key) else wrong.key
+    name = wrong.key if wrong.key.isprintable() else ascii(wrong.key)[1:-1]
+    name = name if len(name) <= 2 * MAX_SHOWN else f"{name[: 2 * MAX_SHOWN]}…"
     missing = wrong.expected.startswith("there")
     stands = f" = {shown(wrong.value)}" if name and not missing else ""
     raise InputError(f"{name or 'it'}{stands} should be {wrong.expected}", where=where, hint="the file may be damaged")

@@ -19,6 +19,7 @@ from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.models.backbones import build_body, system_config
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.ngram import NGram
+from ensue.nn.planning import without_storage
 from ensue.runs.memory_check import check_parts
 from ensue.tasks.labels.features import features_from_config, set_spelling
 from ensue.tasks.table import model_class
@@ -70,7 +71,7 @@ def plan_model(config: Mapping[str, Any], tensors: int) -> Any:
     """Build the model of a config.json without storage; refuse one with more parts than there are tensors."""
     for values in (config["model"], config.get("features", {}).get("model", {})):
         check_parts(values, most=tensors)
-    with torch.device("meta"):
+    with without_storage():
         return build_from_config(config)
 
 

@@ -13,6 +13,7 @@ from ensue.core.memory import MEMORY_VARIABLE, available_memory
 from ensue.core.schema import MAX_WHOLE
 from ensue.core.sizes import size_in_words
 from ensue.measure.cost import training_state_bytes
+from ensue.nn.planning import without_storage
 from ensue.runs.build_model import model_values
 from ensue.tasks.settings import VOCABULARIES, Settings
 from ensue.tasks.table import model_class, task_spec
@@ -76,7 +77,7 @@ def _model_values(settings: Settings, corpus: Any) -> Mapping[str, Any] | None:
 def _meta_model(cls: Any, values: Mapping[str, Any]) -> Any:
     """The model without storage; None if it cannot be built, which is reported when it is built for training."""
     try:
-        with torch.device("meta"):
+        with without_storage():
             return cls(cls.Config(**values))
     except (InputError, RuntimeError, OverflowError, TypeError):
         return None

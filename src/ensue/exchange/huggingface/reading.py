@@ -35,6 +35,7 @@ from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import KINDS, HeadConfig, Labelled
 from ensue.models.table import SYSTEMS
+from ensue.nn.planning import without_storage
 
 WEIGHTS_FILE, INDEX_FILE, CONFIG_FILE = "model.safetensors", "model.safetensors.index.json", "config.json"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
@@ -129,7 +130,7 @@ def build_model(folder: HubFolder) -> ImportedModel:
     It is built without storage first: sizes that the folder's tensors do not have take no memory.
     """
     with errors_in(folder.where, RuntimeError, OverflowError, TypeError, ValueError, MemoryError):
-        with torch.device("meta"):
+        with without_storage():
             planned = _plan_model(folder)
         _converted_weights(folder, planned.model)
         imported = _plan_model(folder)
