@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -12,9 +13,11 @@ from torch.overrides import TorchFunctionMode
 
 INITIALISERS = frozenset(
     """normal_ uniform_ trunc_normal_ xavier_uniform_ xavier_normal_ kaiming_uniform_ kaiming_normal_ orthogonal_
-    zeros_ ones_ constant_ fill_ zero_ eye_ bernoulli_ exponential_ random_ copy_ mul_ add_""".split()
+    zeros_ ones_ constant_ fill_ zero_ eye_ bernoulli_ exponential_ random_ copy_ mul_ add_ __setitem__""".split()
 )
 """Functions that set the values of a tensor, which a tensor without storage does not have."""
+ELEMENTWISE = frozenset("add sub mul div neg pow __rpow__ sin cos exp log double float".split())
+"""Functions whose result is as large as their arguments together."""
 
 
 class _WithoutValues(TorchFunctionMode):
@@ -23,16 +26,37 @@ class _WithoutValues(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        if getattr(func, "__name__", "") in INITIALISERS:
-            return args[0] if args else next(iter((kwargs or {}).values()))
+        name, options = getattr(func, "__name__", ""), kwargs or {}
+        if name in INITIALISERS:
+            return args[0] if args else next(iter(options.values()))
+        if name in ELEMENTWISE:
+            tensors = [part for part in args if isinstance(part, torch.Tensor)]
+            return torch.empty(_broadcast(*(part.shape for part in tensors)), dtype=tensors[0].dtype)
         if func in (torch.randn, torch.rand):
-            return torch.empty(*args, **(kwargs or {}))
+            return torch.empty(*args, **options)
         if func is torch.arange:
-            first, last, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
-            whole = all(isinstance(part, int) for part in args)
-            dtype = (kwargs or {}).get("dtype") or (torch.int64 if whole else torch.get_default_dtype())
-            return torch.empty(max(0, math.ceil((last - first) / step)), dtype=dtype)
-        return func(*args, **(kwargs or {}))
+            return _arange(*args, **options)
+        if func is torch.stack:
+            return _stack(*args, **options)
+        return func(*args, **options)
+
+
+def _broadcast(*shapes: Sequence[int]) -> list[int]:
+    """Return the shape of tensors that are combined element by element."""
+    return [max(sizes) for sizes in zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1)][::-1]
+
+
+def _arange(*bounds: float, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
+    first, last, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    whole = all(isinstance(bound, int) for bound in bounds)
+    kind = dtype or (torch.int64 if whole else torch.get_default_dtype())
+    return torch.empty(max(0, math.ceil((last - first) / step)), dtype=kind)
+
+
+def _stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
+    shape = list(tensors[0].shape)
+    shape.insert(dim % (len(shape) + 1), len(tensors))
+    return torch.empty(shape, dtype=tensors[0].dtype)
 
 
 @contextmanager
