@@ -128,7 +128,7 @@ class Workshop:
         found = []
         for name, path in self.hub.items():
             files = tuple(sorted(file for file in path.iterdir() if file.suffix != ".md"))
-            found.append(Target(f"hub {name}", files, lambda path=path: self._converted(path), (path,)))
+            found.append(Target(f"hub {name}", files, lambda path=path: self._converted(path), (path, *self.data.values())))
         for name, path in self.exchanged.items():
             read = read_arpa if "arpa" in name else read_word2vec
             found.append(Target(name, (path,), lambda path=path, read=read: read(path), (path,)))

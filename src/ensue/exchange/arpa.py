@@ -46,6 +46,8 @@ MAX_LINE_CHARS = 1 << 20
 """Maximum length of a line."""
 FIRST_ROWS = 1 << 12
 """Rows of a section at first: its size grows with the lines that are there, whatever the header says."""
+MAX_LOG = 1e6
+"""The largest logarithm that is written."""
 LOG_ZERO = -99.0
 """Stands for log10 0."""
 SENTENCE_START, SENTENCE_END = "<s>", "</s>"
@@ -79,11 +81,19 @@ def write_arpa(model: NGram, tokens: Sequence[str], path: Path | str) -> None:
     words = [escape(token) for token in tokens]
     if len(words) != config.vocabulary:
         raise InputError(f"{len(words)} names were given for {config.vocabulary} tokens", where=str(path))
+    if not all(_writable(table) for table in (model.probability, model.backoff)):
+        what = f"has log probabilities that are not numbers from -{MAX_LOG:g} to {MAX_LOG:g}"
+        raise InputError(what, where="the model", hint="its weights may be damaged")
     named = [word for number, word in enumerate(words) if number != config.end]
     if "" in named or len(set(named)) < len(named):
         raise InputError("two tokens have the same name, or one has none", where=str(path))
     with atomic_file(path) as part, gzip.open(part, "wb", 6) if path.suffix == ".gz" else part.open("wb") as file:
         _write(model, words, cast(IO[bytes], file))
+
+
+def _writable(values: torch.Tensor) -> bool:
+    """Return whether all values are finite and can be written with nine digits."""
+    return all(bool((block.abs() <= MAX_LOG).all()) for block in values.split(1 << 22))
 
 
 def _write(model: NGram, words: list[str], file: IO[bytes]) -> None:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.core.files import atomic_folder, read_json, sha256, write_json
+from ensue.core.schema import Fields, Table, Text, Whole, check_schema
 
 Tensors = dict[str, Tensor]
 BEST, STOP = "best", "stop"
@@ -124,11 +125,12 @@ class Checkpoints:
     def verify(self, path: Path) -> None:
         """Raise InputError if a file does not match the manifest or cannot be opened."""
         manifest = read_json(path / "manifest.json")
-        if not isinstance(manifest, dict) or "progress.json" not in manifest:
+        if Table(Text()).find(manifest, "") or "progress.json" not in manifest:
             raise InputError("is damaged (manifest.json lists no files)", where=str(path))
         for name, digest in manifest.items():
             file = path / name
-            if not file.exists() or sha256(file) != digest:
+            inside = not Path(name).is_absolute() and ".." not in Path(name).parts
+            if not inside or not file.is_file() or sha256(file) != digest:
                 raise InputError(f"is damaged ({name} is missing or has changed)", where=str(path))
         try:
             for name in manifest:
@@ -137,7 +139,8 @@ class Checkpoints:
                         pass
         except (SafetensorError, OSError) as error:
             raise InputError(f"is damaged ({error})", where=str(path)) from error
-        read_json(path / "progress.json")
+        progress = read_json(path / "progress.json")
+        check_schema(progress, Fields({"step": Whole(0)}), str(path / "progress.json"))
 
     def read(self, path: Path) -> Checkpoint:
         """Read a valid checkpoint."""

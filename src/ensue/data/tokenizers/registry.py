@@ -191,9 +191,10 @@ def _restore_file(state: Any, path: Path) -> Tokenizer:
 
 def _from_library(state: dict[str, Any]) -> Tokenizer:
     """Restore a tokenizer of the ``tokenizers`` library: with one special token, the end token, or with several."""
-    from ensue.data.tokenizers.library import LIBRARY_SCHEMA
+    from ensue.data.tokenizers.library import LIBRARY_SCHEMA, check_ids
 
     check_schema(state, LIBRARY_SCHEMA, "")
+    check_ids(state)
     special = [token for token in state.get("added_tokens") or () if token.get("special")]
     if len(special) == 1:
         from ensue.data.tokenizers.subword import SubwordTokenizer

@@ -59,11 +59,11 @@ class Vocabulary:
 
     def decode(self, ids: Ids) -> str:
         """Return the words with spaces between them, newlines for breaks."""
-        return join_words(ids, SENTENCE_BREAK, self.words.__getitem__)
+        return join_words(ids, SENTENCE_BREAK, self.name)
 
     def name(self, token: int) -> str:
-        """Return the word."""
-        return self.words[token]
+        """Return the word; a model may have more tokens than its tokenizer."""
+        return self.words[token] if token < self.size else f"<{token}>"
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Return NaN, as the lost text has no cost here, and the number of unknown words."""

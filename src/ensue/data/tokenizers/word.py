@@ -116,8 +116,8 @@ class WordTokenizer:
         return join_words(ids, self.end, self.name)
 
     def name(self, token: int) -> str:
-        """Return the word."""
-        return self.names[token]
+        """Return the word; a model may have more tokens than its tokenizer."""
+        return self.names[token] if token < self.size else f"<{token}>"
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Return the cost of spelling unknown words and white space, and the number of unknown words."""
