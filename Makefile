@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 TEST_STAMP := .venv/.installed-test
 
-.PHONY: install demo test test-avx2 test-guard test-install lint bench clean
+.PHONY: install demo test test-avx2 test-guard test-install lint bench fuzz clean
 
 install: $(STAMP)
 
@@ -55,6 +55,11 @@ test-avx2: test-install
 # the kernels on memory between pages that must not be touched: a loop that leaves its arrays crashes
 test-guard: test-install
 	ENSUE_GUARD_PAGES=1 $(BIN)/python -X faulthandler -m pytest tests/unit/kernels -k "not weights_that_change"
+
+# a hundred thousand damaged files of every format, for at most an hour: make fuzz SECONDS=600
+SECONDS ?= 3600
+fuzz: test-install
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reliability.fuzz --cases 100000 --seconds $(SECONDS)
 
 BENCH := .venv-bench/bin
 $(BENCH)/.installed: pyproject.toml constraints.txt benchmarks/requirements.txt

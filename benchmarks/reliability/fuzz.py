@@ -1,4 +1,6 @@
-"""Open damaged files of every format: ``python -m benchmarks.reliability.fuzz [--cases N] [--seconds S] [--only NAME]``.
+"""Open damaged files of every format.
+
+python -m benchmarks.reliability.fuzz [--cases 100000] [--seconds 3600] [--only NAME]
 
 Each case damages one file of one target and uses it. It must be read, or refused by an ``InputError`` of one line: no
 other exception, no crash of the process, no more memory than ``MEMORY``, and no file opened that the call does not
@@ -37,10 +39,21 @@ from ensue.core.errors import InputError, InvalidDistribution
 MEMORY = 1 << 30
 """Bytes that a case may allocate."""
 SECONDS_PER_CASE = 20
-SYSTEM_FOLDERS = tuple(
-    {*map(os.path.realpath, (*sysconfig.get_paths().values(), sys.prefix, "/proc", "/sys", "/dev", "/usr", "/etc", "/lib", sys.base_prefix))}
-    | {str(Path(__file__).resolve().parents[2] / "src"), os.path.expanduser("~/.cache"), str(Path(__file__).parent)}
+ENDINGS = ("read", "refused", "traceback", "crash", "foreign")
+"""How a case can end; the last three are problems."""
+_PREFIXES = (
+    "/proc",
+    "/sys",
+    "/dev",
+    "/usr",
+    "/etc",
+    "/lib",
+    sys.prefix,
+    sys.base_prefix,
+    *sysconfig.get_paths().values(),
 )
+_OWN = (Path(__file__).resolve().parents[2] / "src", Path(__file__).parent, Path("~/.cache").expanduser())
+SYSTEM_FOLDERS = tuple({os.path.realpath(path) for path in (*_PREFIXES, *_OWN)})
 """Folders of Python, its packages and the system, whose files may be opened at any time."""
 
 
@@ -163,7 +176,9 @@ def peak_memory(reset: bool = False) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
 
 
-def run_cases(target: Target, workshop: Workshop, numbers: range, until: float = float("inf"), note: Path | None = None) -> Tally:
+def run_cases(
+    target: Target, workshop: Workshop, numbers: range, until: float = float("inf"), note: Path | None = None
+) -> Tally:
     """Run cases of a target until a time; the file ``note`` holds the number of the current one."""
     tally, before = Tally(), peak_memory(reset=True)
     for number in numbers:
@@ -199,8 +214,9 @@ def _in_process(name: str, first: int, last: int, deadline: float) -> tuple[Tall
     with tempfile.TemporaryDirectory(prefix="ensue-fuzz-") as folder:
         note, out = Path(folder) / "note", Path(folder) / "out"
         seconds = max(1.0, deadline - time.monotonic())
-        words = ["--only", name, "--worker", folder, "--first", str(first), "--cases", str(last), "--seconds", str(seconds)]
-        process = subprocess.run([sys.executable, "-m", __spec__.name, *words], check=False, capture_output=True, text=True)
+        words = ["--only", name, "--worker", folder, "--first", first, "--cases", last, "--seconds", seconds]
+        command = [sys.executable, "-m", "benchmarks.reliability.fuzz", *map(str, words)]
+        process = subprocess.run(command, check=False, capture_output=True, text=True)
         if out.exists():
             held = json.loads(out.read_text(encoding="utf-8"))
             return Tally(held["cases"], Counter(held["endings"]), held["problems"], held["peak"]), last
@@ -227,7 +243,7 @@ def target_names() -> list[str]:
 
 
 def _show(name: str, tally: Tally) -> None:
-    ends = " ".join(f"{tally.endings[ending]:>9,}" for ending in ("read", "refused", "traceback", "crash", "foreign"))
+    ends = " ".join(f"{tally.endings[ending]:>9,}" for ending in ENDINGS)
     print(f"{name:<28} {tally.cases:>8,} {ends} {tally.peak / 1e6:>8,.0f}", flush=True)
     for problem in tally.problems[:20]:
         print(f"    {problem}", flush=True)
@@ -254,7 +270,8 @@ def main() -> None:
             target = next(one for one in workshop.targets() if one.name == arguments.only)
             print(*run_case(target, workshop, arguments.case))
         return
-    print(f"{'target':<28} {'cases':>8} {'read':>9} {'refused':>9} {'traceback':>9} {'crash':>9} {'foreign':>9} {'peak MB':>8}")
+    heads = " ".join(f"{head:>9}" for head in ENDINGS)
+    print(f"{'target':<28} {'cases':>8} {heads} {'peak MB':>8}")
     names = [name for name in target_names() if arguments.only in name]
     tallies = run_apart(names, arguments.cases, arguments.seconds, _show)
     total = Tally()
@@ -262,7 +279,7 @@ def main() -> None:
         total.merge(tally)
     total.problems.clear()
     _show("all", total)
-    raise SystemExit(any(total.endings[ending] for ending in ("traceback", "crash", "foreign")))
+    raise SystemExit(any(total.endings[ending] for ending in ENDINGS[2:]))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import json
 import math
 import random
 import tarfile
+from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,19 @@ from ensue.models.gpt import GPTConfig, GPTLanguageModel
 ARCHIVE = Path(__file__).resolve().parents[2] / "tests" / "golden" / "old_runs.tar.gz"
 WORDS = ("the", "students", "opened", "their", "books", "and", "proctor", "started", "clock", "while", "rain", "fell")
 OPINIONS = {"good": "fine lovely great", "bad": "awful dull poor"}
+SETTINGS = """hidden = 16
+layers = 2
+seed = 3
+dropout = 0.1
+[train]
+lr = 1e-3
+steps = 4
+batch = 4
+[data]
+holdout = 0.1
+[tokenizer]
+kind = "word"
+"""
 TOKENIZERS = ("byte", "char", "word", "bpe", "wordpiece", "unigram")
 
 
@@ -27,6 +42,14 @@ def sentences(count: int, seed: int = 0) -> list[str]:
     """Random sentences of a dozen words."""
     chance = random.Random(seed)
     return [" ".join(chance.choices(WORDS, k=8)) for _ in range(count)]
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _records(records: Iterable[dict[str, Any]]) -> str:
+    return _lines(map(json.dumps, records))
 
 
 def old_runs(folder: Path) -> dict[str, Path]:
@@ -50,39 +73,48 @@ def data_files(folder: Path) -> dict[str, Path]:
     asked = [{"id": f"q{n}", "question": "how?", "answers": answers, "is_impossible": False} for n in range(3)]
     steps = [(n, math.sin(n / 3), n % 5) for n in range(60)]
     dated = [f"2024-{1 + n // 28:02d}-{1 + n % 28:02d}" for n in range(60)]
+    columns = [("text", "label"), *rows]
+    labels = {"good": "B-GOOD", "bad": "B-BAD"}
+    tagged = [[(word, labels[label] if n == 1 else "O") for n, word in enumerate(t.split())] for t, label in rows]
+    universal = [
+        [f"{n}\t{w}\t{w}\t{'NOUN' if n % 2 else 'VERB'}\tN\t_\t0\troot\t_\t_" for n, w in enumerate(WORDS, 1)]
+    ] * 3
+    questions = {"context": "was fine", "question": "how?", "answers": {"text": ["fine"], "answer_start": [4]}}
     texts: dict[str, str] = {
-        "text.txt": "\n".join(sentences(20)) + "\n",
-        "text.jsonl": "".join(json.dumps({"text": line}) + "\n" for line in sentences(6)),
+        "text.txt": _lines(sentences(20)),
+        "text.jsonl": _records({"text": line} for line in sentences(6)),
         "documents.txt": "\n\n".join("\n".join(f"{s.capitalize()}." for s in sentences(4, n)) for n in range(4)),
-        "classify.tsv": "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows),
-        "classify.csv": "text,label\n" + "".join(f'"{text}",{label}\n' for text, label in rows),
-        "classify.jsonl": "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows),
-        "headless.tsv": "".join(f"{n}\t{label}\t{text}\n" for n, (text, label) in enumerate(rows)),
-        "pair.tsv": "sentence1\tsentence2\tlabel\n" + "".join(f"{t}\t{t}\t{label}\n" for t, label in rows),
-        "regress.tsv": "sentence1\tsentence2\tscore\n" + "".join(f"{t}\t{t}\t{chance.random():.2f}\n" for t, _ in rows),
-        "tag.conll": "".join("".join(f"{w} {'B-GOOD' if n % 2 else 'O'}\n" for n, w in enumerate(t.split())) + "\n" for t, _ in rows),
-        "tag.conllu": "# text\n" + "".join(f"{n + 1}\t{w}\t{w}\t{'NOUN' if n % 2 else 'VERB'}\tN\t_\t0\troot\t_\t_\n" for n, w in enumerate(WORDS)) + "\n",
-        "choose.jsonl": "".join(json.dumps({"context": t, "endings": ["a", "b", "c"], "label": n % 3}) + "\n" for n, (t, _) in enumerate(rows)),
-        "choose.csv": "sent1,ending0,ending1,label\n" + "".join(f"{t},a,b,{n % 2}\n" for n, (t, _) in enumerate(rows)),
+        "classify.tsv": _lines("\t".join(row) for row in columns),
+        "classify.csv": _lines(f'"{text}",{label}' for text, label in columns),
+        "classify.jsonl": _records({"text": text, "label": label} for text, label in rows),
+        "headless.tsv": _lines(f"{n}\t{label}\t{text}" for n, (text, label) in enumerate(rows)),
+        "pair.tsv": _lines(["sentence1\tsentence2\tlabel", *(f"{t}\t{t}\t{label}" for t, label in rows)]),
+        "regress.tsv": _lines(["sentence1\tsentence2\tscore", *(f"{t}\t{t}\t{chance.random():.2f}" for t, _ in rows)]),
+        "tag.conll": _lines("".join(f"{word} {tag}\n" for word, tag in sentence) for sentence in tagged),
+        "tag.conllu": _lines(_lines(["# text", *sentence]) for sentence in universal),
+        "choose.jsonl": _records(
+            {"context": t, "endings": ["a", "b", "c"], "label": n % 3} for n, (t, _) in enumerate(rows)
+        ),
+        "choose.csv": _lines(["sent1,ending0,ending1,label", *(f"{t},a,b,{n % 2}" for n, (t, _) in enumerate(rows))]),
         "answer.json": json.dumps({"data": [{"title": "t", "paragraphs": [{"context": "was fine", "qas": asked}]}]}),
-        "answer.jsonl": "".join(json.dumps({"context": "was fine", "question": "how?", "answers": {"text": ["fine"], "answer_start": [4]}}) + "\n" for _ in range(3)),
-        "pairs.tsv": "".join(f"{a} {b}\t{b} {a}\n" for a in WORDS[:6] for b in WORDS[:6]),
+        "answer.jsonl": _records([questions] * 3),
+        "pairs.tsv": _lines(f"{a} {b}\t{b} {a}" for a in WORDS[:6] for b in WORDS[:6]),
         "few.tsv": "the students opened\topened students\nbooks and the\tthe books\n",
-        "pairs.csv": "source,target\n" + "".join(f'"{a} {b}","{b}, {a}"\n' for a in WORDS[:4] for b in WORDS[:4]),
-        "pairs.jsonl": "".join(json.dumps({"translation": {"en": a, "de": a}}) + "\n" for a in WORDS),
-        "parallel.en": "\n".join(sentences(5)) + "\n",
-        "parallel.de": "\n".join(sentences(5, 1)) + "\n",
-        "series.csv": "y\n" + "".join(f"{y:.4f}\n" for _, y, _ in steps),
-        "dated.csv": "date,y,z\n" + "".join(f"{day},{y:.4f},{z}\n" for day, (_, y, z) in zip(dated, steps)),
-        "keyed.csv": "id;date;y\n" + "".join(f"a;{day};{y:.4f}\nb;{day};{z}\n" for day, (_, y, z) in zip(dated, steps)),
-        "blimp.jsonl": "".join(json.dumps({"sentence_good": a, "sentence_bad": f"{a} a", "UID": "x"}) + "\n" for a in sentences(3)),
-        "pairs_minimal.tsv": "".join(f"{a}\t{a} a\tkind\n" for a in sentences(3)),
-        "agree.text": "\n".join(sentences(3)) + "\n",
-        "agree.gold": "".join(f"{n + 1}\topened\topens\t{n}\n" for n in range(3)),
-        "similar.tsv": "".join(f"{a}\t{b}\t{n}.5\n" for n, (a, b) in enumerate(zip(WORDS, WORDS[1:]))),
-        "analogies.txt": ": some\n" + "".join(" ".join(WORDS[n : n + 4]) + "\n" for n in range(8)),
-        "contexts.txt": "".join(f"sense\t{line} the\n" for line in sentences(4)),
-        "run.toml": 'hidden = 16\nlayers = 2\nseed = 3\ndropout = 0.1\n[train]\nlr = 1e-3\nsteps = 4\nbatch = 4\n[data]\nholdout = 0.1\n[tokenizer]\nkind = "word"\n',
+        "pairs.csv": _lines(["source,target", *(f'"{a} {b}","{b}, {a}"' for a in WORDS[:4] for b in WORDS[:4])]),
+        "pairs.jsonl": _records({"translation": {"en": a, "de": a}} for a in WORDS),
+        "parallel.en": _lines(sentences(5)),
+        "parallel.de": _lines(sentences(5, 1)),
+        "series.csv": _lines(["y", *(f"{y:.4f}" for _, y, _ in steps)]),
+        "dated.csv": _lines(["date,y,z", *(f"{day},{y:.4f},{z}" for day, (_, y, z) in zip(dated, steps))]),
+        "keyed.csv": _lines(["id;date;y", *(f"a;{day};{y:.4f}\nb;{day};{z}" for day, (_, y, z) in zip(dated, steps))]),
+        "blimp.jsonl": _records({"sentence_good": a, "sentence_bad": f"{a} a", "UID": "x"} for a in sentences(3)),
+        "pairs_minimal.tsv": _lines(f"{a}\t{a} a\tkind" for a in sentences(3)),
+        "agree.text": _lines(sentences(3)),
+        "agree.gold": _lines(f"{n + 1}\topened\topens\t{n}" for n in range(3)),
+        "similar.tsv": _lines(f"{a}\t{b}\t{n}.5" for n, (a, b) in enumerate(pairwise(WORDS))),
+        "analogies.txt": _lines([": some", *(" ".join(WORDS[n : n + 4]) for n in range(8))]),
+        "contexts.txt": _lines(f"sense\t{line} the" for line in sentences(4)),
+        "run.toml": SETTINGS,
     }
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -185,14 +217,21 @@ def races(runs: dict[str, Path], folder: Path) -> dict[str, Path]:
             (plain / name / file).write_bytes((runs[name] / file).read_bytes())
     shares.mkdir()
     seed = {"bits_per_byte": 0.7, "seconds": 1.0, "parameters": 10, "bytes": 100, "tokens": 9}
-    facts: dict[str, Any] = {"budget": "1s", "match": "time", "seeds": 1, "data": ["text.txt"], "settings": {}, "threads": 1}
-    facts |= {"tokenizer": "word", "vocabulary": 14, "valid_tokens": 9, "valid_bytes": 99, "valid_surcharge_bits": 0.1}
+    facts: dict[str, Any] = {"budget": "1s", "match": "time", "seeds": 1, "data": ["text.txt"], "settings": {}}
+    facts |= {
+        "threads": 1,
+        "tokenizer": "word",
+        "vocabulary": 14,
+        "valid_tokens": 9,
+        "valid_bytes": 99,
+        "valid_surcharge_bits": 0.1,
+    }
     costs = {"tokens": 9, "spread": 0.0, "remark": "", "error": ""}
     systems = [{"system": name, **seed, **costs, "seeds": [seed]} for name in ("lstm", "gpt")]
     (plain / "race.json").write_text(json.dumps({**facts, "systems": systems}), encoding="utf-8")
     points = [
-        {"system": "bert", "start": start, "labels": labels, **costs, "accuracy": 0.5, "f1": 0.5, "seconds": 1.0, "seed": 0}
-        | {"parameters": 10, "bytes": 100, "seeds": [{"accuracy": 0.5}, {"accuracy": 0.6}]}
+        {"system": "bert", "start": start, "labels": labels, **costs, "accuracy": 0.5, "f1": 0.5, "seconds": 1.0}
+        | {"seed": 0, "parameters": 10, "bytes": 100, "seeds": [{"accuracy": 0.5}, {"accuracy": 0.6}]}
         for start in ("from scratch", "pre-trained")
         for labels in (10, 40)
     ]

@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,18 +110,15 @@ class Workshop:
     def view_targets(self) -> list[Target]:
         """Return a target for each view of a run and for the views of a race."""
         found = []
-        runs = {"attention": "gpt", "positions": "bert", "gates": "lstm", "words": "word2vec", "alignment": "seq2seq"}
+        runs = {"positions": "bert", "gates": "lstm", "words": "word2vec", "alignment": "seq2seq"}
         for view, options in VIEWS.items():
             path = self.runs[runs.get(view, "gpt")]
-            use = lambda path=path, view=view, options=options: drawn(view, [open_run(path)], **options)
-            found.append(self._on_run(f"look {view}", path, use))
-        path = self.runs["forecast-gru"]
-        data = self.data["series.csv"]
-        use = lambda path=path, data=data: drawn("forecast", [open_run(path)], data=[data])
-        found.append(self._on_run("look forecast", path, use))
+            found.append(self._on_run(f"look {view}", path, partial(drawn_run, path, view, **options)))
+        path, options = self.runs["forecast-gru"], {"data": [self.data["series.csv"]]}
+        found.append(self._on_run("look forecast", path, partial(drawn_run, path, "forecast", **options)))
         for name, path in self.races.items():
             files = (path / "race.json", *sorted(path.glob("*/metrics.jsonl")))
-            found.append(Target(name, files, lambda path=path: (drawn("race", [open_race(path)]), runs_of(path)), (path,)))
+            found.append(Target(name, files, partial(drawn_race, path), (path,)))
         return found
 
     def exchange_targets(self) -> list[Target]:
@@ -128,7 +126,9 @@ class Workshop:
         found = []
         for name, path in self.hub.items():
             files = tuple(sorted(file for file in path.iterdir() if file.suffix != ".md"))
-            found.append(Target(f"hub {name}", files, lambda path=path: self._converted(path), (path, *self.data.values())))
+            found.append(
+                Target(f"hub {name}", files, lambda path=path: self._converted(path), (path, *self.data.values()))
+            )
         for name, path in self.exchanged.items():
             read = read_arpa if "arpa" in name else read_word2vec
             found.append(Target(name, (path,), lambda path=path, read=read: read(path), (path,)))
@@ -144,11 +144,11 @@ class Workshop:
             "text.txt.gz": lambda path: list(read_pieces([path])),
             "text.jsonl": lambda path: list(read_pieces([path])),
             "documents.txt": lambda path: (read_documents([path]), read_sentences([path])),
-            **{f"classify.{end}": lambda path: (read_labelled([path], "classify", labels, []), read_texts(path, "", 1)) for end in ("tsv", "csv", "jsonl", "tsv.gz")},
+            **dict.fromkeys(("classify.tsv", "classify.csv", "classify.jsonl", "classify.tsv.gz"), read_classified),
             "headless.tsv": lambda path: read_labelled([path], "classify", labels, []),
             "pair.tsv": lambda path: read_labelled([path], "pair", labels, []),
             "regress.tsv": lambda path: read_labelled([path], "regress", labels, []),
-            **{f"tag.{end}": lambda path: (read_tagged([path], labels, []), read_untagged(path)) for end in ("conll", "conllu")},
+            **dict.fromkeys(("tag.conll", "tag.conllu"), read_tags),
             **{f"choose.{end}": lambda path: read_choices([path], labels, []) for end in ("jsonl", "csv")},
             **{f"answer.{end}": lambda path: read_questions([path], labels, []) for end in ("json", "jsonl")},
             **{f"pairs.{end}": lambda path: read_pairs([path]) for end in ("tsv", "csv", "jsonl", "tsv.gz")},
@@ -162,7 +162,10 @@ class Workshop:
             "contexts.txt": lambda path: read_contexts(path, "the"),
             "run.toml": lambda path: resolve("lstm", layers=[read_settings(path, "lstm")]),
         }
-        found = [Target(f"data {name}", (self.data[name],), lambda r=read, n=name: r(self.data[n]), (self.data[name],)) for name, read in readers.items()]
+        found = [
+            Target(f"data {name}", (self.data[name],), partial(read, self.data[name]), (self.data[name],))
+            for name, read in readers.items()
+        ]
         two = (self.data["parallel.en"], self.data["parallel.de"])
         found.append(Target("data parallel", two, lambda: read_pairs(two), two))
         gold = (self.data["agree.gold"], self.data["agree.text"])
@@ -204,10 +207,10 @@ class Workshop:
         settings = path / "run.toml"
         text = settings.read_text(encoding="utf-8").replace("steps = 300", "steps = 21", 1)
         settings.write_text(text, encoding="utf-8")
-        (path / "config.json").unlink()
+        (path / "config.json").unlink(missing_ok=True)
         files = tuple(sorted(file for file in path.rglob("*") if file.is_file() and file.name != "metrics.jsonl"))
-        use = lambda: ensue.fit(str(path), resume=True)
-        return Target(f"resume {name}", files, use, (path, path.parent / "text.txt", path.parent / "pairs.tsv"), whole=path)
+        named = (path, path.parent / "text.txt", path.parent / "pairs.tsv")
+        return Target(f"resume {name}", files, partial(ensue.fit, str(path), resume=True), named, whole=path)
 
     def _converted(self, path: Path) -> None:
         self.use_run(open_run(ensue.convert(path, out=self._out())))
@@ -222,6 +225,29 @@ class Workshop:
             shutil.rmtree(out)
         out.unlink(missing_ok=True)
         return out
+
+
+def read_classified(path: Path) -> None:
+    """Read labelled texts, and the same file as texts to predict."""
+    read_labelled([path], "classify", ReadOptions(), [])
+    read_texts(path, "", 1)
+
+
+def read_tags(path: Path) -> None:
+    """Read tagged sentences, and the same file as sentences to predict."""
+    read_tagged([path], ReadOptions(), [])
+    read_untagged(path)
+
+
+def drawn_run(path: Path, view: str, **options: Any) -> None:
+    """Draw a view of a run."""
+    drawn(view, [open_run(path)], **options)
+
+
+def drawn_race(path: Path) -> None:
+    """Draw a race, and list its runs."""
+    drawn("race", [open_race(path)])
+    runs_of(path)
 
 
 def drawn(view: str, subjects: list[Any], **options: Any) -> None:

@@ -55,7 +55,16 @@ CONFIG_SCHEMA = Fields(
     },
 )
 """What every config.json holds; a task adds the fields of ``data`` and ``figures.valid`` that it reads."""
-CONFIG_ERRORS = (KeyError, TypeError, ValueError, RuntimeError, ArithmeticError, IndexError, AttributeError, MemoryError)
+CONFIG_ERRORS = (
+    KeyError,
+    TypeError,
+    ValueError,
+    RuntimeError,
+    ArithmeticError,
+    IndexError,
+    AttributeError,
+    MemoryError,
+)
 """Errors of a model built from wrong settings."""
 
 

@@ -42,7 +42,7 @@ class Shape(ABC):
 
     @abstractmethod
     def find(self, value: Any, key: str) -> Mismatch | None:
-        """Return the first value inside ``value`` that is not allowed; ``key`` is where ``value`` stands in the file."""
+        """Return the first value that is not allowed in ``value``, which stands at ``key`` in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,9 @@ class Whole(Shape):
         if isinstance(value, int) and not isinstance(value, bool) and self.least <= value <= self.most:
             return None
         low, high = self.least > -MAX_WHOLE, self.most < MAX_WHOLE
-        bounds = f" from {self.least:,} to {self.most:,}" if low and high else f" of at least {self.least}" if low else ""
+        bounds = (
+            f" from {self.least:,} to {self.most:,}" if low and high else f" of at least {self.least}" if low else ""
+        )
         return Mismatch(key, value, f"a whole number{bounds}")
 
 

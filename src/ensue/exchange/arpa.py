@@ -40,6 +40,7 @@ from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.ngram_config import LOOKUP_KINDS, MAX_ORDER
 from ensue.models.ngram_counting import with_level
 from ensue.models.ngram_lookup import BACKOFF, Trie, descend
+from ensue.models.ngram_tables import BLOCK
 
 LN_10 = math.log(10)
 MAX_LINE_CHARS = 1 << 20
@@ -93,7 +94,8 @@ def write_arpa(model: NGram, tokens: Sequence[str], path: Path | str) -> None:
 
 def _writable(values: torch.Tensor) -> bool:
     """Return whether all values are finite and can be written with nine digits."""
-    return all(bool((block.abs() <= MAX_LOG).all()) for block in values.split(1 << 22))
+    parts = (values[start : start + BLOCK] for start in range(0, len(values), BLOCK))
+    return all(bool((part.abs() <= MAX_LOG).all()) for part in parts)
 
 
 def _write(model: NGram, words: list[str], file: IO[bytes]) -> None:

@@ -12,16 +12,39 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 INITIALISERS = frozenset(
-    """normal_ uniform_ trunc_normal_ xavier_uniform_ xavier_normal_ kaiming_uniform_ kaiming_normal_ orthogonal_
-    zeros_ ones_ constant_ fill_ zero_ eye_ bernoulli_ exponential_ random_ copy_ mul_ add_ __setitem__""".split()
+    [
+        "normal_",
+        "uniform_",
+        "trunc_normal_",
+        "xavier_uniform_",
+        "xavier_normal_",
+        "kaiming_uniform_",
+        "kaiming_normal_",
+        "orthogonal_",
+        "zeros_",
+        "ones_",
+        "constant_",
+        "fill_",
+        "zero_",
+        "eye_",
+        "bernoulli_",
+        "exponential_",
+        "random_",
+        "copy_",
+        "mul_",
+        "add_",
+        "__setitem__",
+    ]
 )
 """Functions that set the values of a tensor, which a tensor without storage does not have."""
-ELEMENTWISE = frozenset("add sub mul div neg pow __rpow__ sin cos exp log double float".split())
+ELEMENTWISE = frozenset(
+    ["add", "sub", "mul", "div", "neg", "pow", "__rpow__", "sin", "cos", "exp", "log", "double", "float"]
+)
 """Functions whose result is as large as their arguments together."""
 
 
 class _WithoutValues(TorchFunctionMode):
-    """Leaves out what gives tensors their values: on ``meta`` torch imports its compiler for that, which takes seconds."""
+    """Leaves out what gives tensors their values: on ``meta`` torch imports its compiler for that, for seconds."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None

@@ -76,7 +76,7 @@ def plan_model(config: Mapping[str, Any], tensors: int) -> Any:
 
 
 def check_shapes(planned: torch.nn.Module, shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:
-    """Raise InputError unless a file has every tensor of a model, in its shape, and no other; shared ones count once."""
+    """Raise InputError unless a file has every tensor of a model in its shape, shared ones once, and no other."""
     own = planned.state_dict(keep_vars=True)
     held = {id(tensor) for name, tensor in own.items() if name in shapes}
     missing = [name for name, tensor in own.items() if name not in shapes and id(tensor) not in held and tensor.numel()]

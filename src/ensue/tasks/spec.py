@@ -184,7 +184,9 @@ class Task(ABC):
     def config_schema(self) -> Shape:
         """What the config.json of its runs must hold besides what every one does."""
         value = Maybe(Number(finite=False))
-        measures = {m.key: Fields({m.within: value}) if m.within else value for m in (self.race.measures if self.race else ())}
+        measures = {
+            m.key: Fields({m.within: value}) if m.within else value for m in (self.race.measures if self.race else ())
+        }
         figures = Fields(optional={"valid": Fields(optional={**measures, **self.figures_schema})})
         required = {"data": Fields(self.facts_schema)} if self.facts_schema else {}
         return Fields(required, optional={"figures": figures})

@@ -73,7 +73,19 @@ class Metrics:
             self.board.close()
 
 
-NUMBERS = ("loss", "lr", "norm", "norm_top", "clipped", "seconds", "valid_loss", "bits_per_byte", "accuracy", "f1", "mase")
+NUMBERS = (
+    "loss",
+    "lr",
+    "norm",
+    "norm_top",
+    "clipped",
+    "seconds",
+    "valid_loss",
+    "bits_per_byte",
+    "accuracy",
+    "f1",
+    "mase",
+)
 RECORD_SCHEMA = Fields({"step": Whole(0)}, optional=dict.fromkeys(NUMBERS, Number(finite=False)))
 """What a record must be for charts."""
 

@@ -13,7 +13,6 @@ from ensue.core.errors import InputError
 from ensue.core.schema import Either, Fields, Flag, Items, Maybe, Number, Row, Table, Text, Whole
 from ensue.data.tokenizers.protocol import encode_utf8
 
-
 MAX_ID = (1 << 22) - 1
 """The largest id of a token: the library makes a table of all ids up to the largest."""
 MAX_HOLES = 1000

@@ -234,7 +234,9 @@ def _architecture(family: Family, config: dict[str, Any], where: str) -> str:
     names = config.get("architectures") or list(family.classes)[:1]
     known = next((name for name in names if name in family.classes), None)
     if known is None:
-        raise InputError(f"{shown(names[0])} is not supported", where=where, hint=f"available: {', '.join(family.classes)}")
+        raise InputError(
+            f"{shown(names[0])} is not supported", where=where, hint=f"available: {', '.join(family.classes)}"
+        )
     return str(known)
 
 
