@@ -111,10 +111,10 @@ def test_a_folder_in_several_files_is_one_model(folder):
     (folder / "model-00002-of-00002.safetensors").unlink()
     refused(folder, "model-00002-of-00002.safetensors", "is missing")
     index.write_text(json.dumps({"weight_map": {names[0]: "../model.safetensors"}}))
-    refused(folder, "does not name the files of this folder")
+    refused(folder, "model.safetensors.index.json")
     for nonsense in (names, {names[0]: ["model-00001-of-00002.safetensors"]}, {}):
         index.write_text(json.dumps({"weight_map": nonsense}))
-        refused(folder, "does not name the files of this folder")
+        refused(folder, "model.safetensors.index.json")
     index.write_text(json.dumps({"weight_map": {**dict.fromkeys(names, "model-00001-of-00002.safetensors")}}))
     refused(folder, "its files do not hold")
 

@@ -207,7 +207,7 @@ def _converted_weights(folder: HubFolder, model: nn.Module) -> dict[str, Tensor]
     ours = "" if isinstance(model, GPTLanguageModel) else "body."
     names = model_map(family, layers, folder.heads, ours, pool)
     new = import_weights(names, folder.weights, unused_rows(family, folder.config))
-    wrong = [name for name, tensor in new.items() if tensor.shape != own[name].shape]
+    wrong = [name for name, tensor in new.items() if name not in own or tensor.shape != own[name].shape]
     if wrong:
         theirs = [name for name, (here, _) in names.items() if here in wrong]
         size = tuple(folder.weights[theirs[0]].shape)
@@ -261,9 +261,9 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         return _file(path / WEIGHTS_FILE)
     if (path / INDEX_FILE).exists():
         index = read_json(path / INDEX_FILE)
-        names = index.get("weight_map") if isinstance(index, dict) else None
-        files = list(names.values()) if isinstance(names, dict) else []
-        if not files or any(Path(str(name)).name != name for name in files):
+        check_schema(index, Fields({"weight_map": Table(Text())}), str(path / INDEX_FILE))
+        files = list(index["weight_map"].values())
+        if not files or any(Path(name).name != name or "\0" in name for name in files):
             raise InputError("is damaged: it does not name the files of this folder", where=str(path / INDEX_FILE))
         tensors: dict[str, Tensor] = {}
         for name in sorted(set(files)):

@@ -8,7 +8,7 @@ from typing import Any
 
 from ensue.core.errors import InputError, errors_in
 from ensue.core.files import read_json
-from ensue.core.schema import Either, Fields, Items, Maybe, Number, Table, Text, Whole, check_schema
+from ensue.core.schema import Either, Fields, Items, Maybe, Number, Table, Text, Whole, check_schema, shown
 from ensue.look.race import RaceRecord, entrant_name
 from ensue.tasks.table import race_task
 from ensue.train.metrics import read_metrics
@@ -20,6 +20,8 @@ def is_race(folder: str | PathLike[str]) -> bool:
     return (Path(folder) / "race.json").is_file()
 
 
+MAX_NAME = 100
+"""Maximum length of a system's name, which is part of the name of a folder."""
 _AMOUNT = Maybe(Number())
 _ENTRANT = Fields(
     {"system": Text()},
@@ -45,6 +47,8 @@ RACE_SCHEMA = Fields(
     },
 )
 """What race.json must be."""
+TEXT_SCHEMA = Fields({"valid_tokens": Whole(1), "valid_bytes": Whole(1), "valid_surcharge_bits": Number()})
+"""What race.json of language models holds, for their bits per byte during training."""
 
 
 def read_race(folder: Path) -> dict[str, Any]:
@@ -53,6 +57,9 @@ def read_race(folder: Path) -> dict[str, Any]:
     race: dict[str, Any] = read_json(file)
     check_schema(race, RACE_SCHEMA, str(file))
     for name, entrant in ((entrant["system"], entrant) for entrant in race["systems"]):
+        folder_name = f"{name}{entrant.get('start', '')}"
+        if Path(folder_name).name != folder_name or len(folder_name) > MAX_NAME or "\0" in folder_name:
+            raise InputError(f"{shown(name)} is not the name of a system", where=str(file))
         for key in ("start", "labels", "seeds") if race.get("shares") else ("start",) if race.get("from") else ():
             if key not in entrant:
                 raise InputError(f"{name} has no {key}", where=str(file), hint="the file may be damaged")
@@ -68,8 +75,12 @@ def open_race(folder: str | PathLike[str]) -> RaceRecord:
     with errors_in(path / "race.json"):
         _, rules = race_task(race.get("task", "lm"))
     measure = rules.measure
-    shape = Items(Fields({measure.key: Maybe(Number())}))
-    check_schema(race["systems"], shape, str(path / "race.json"), "systems")
+    seeds = Items(Fields({measure.key: Number()}))
+    costs = {} if race.get("shares") else {"seconds": _AMOUNT, "bytes": _AMOUNT}
+    shape = Fields({measure.key: Maybe(Number()), **costs}, optional={"seeds": seeds} if race.get("shares") else {})
+    check_schema(race["systems"], Items(shape), str(path / "race.json"), "systems")
+    if "task" not in race:
+        check_schema(race, TEXT_SCHEMA, str(path / "race.json"))
     if all(entrant[measure.key] is None for entrant in race["systems"]):
         raise InputError("has no result to draw yet", where=str(path), hint="`ensue race … --resume` continues it")
     folders = {entrant_name(race, entrant): _folder(path, entrant) for entrant in race["systems"]}
