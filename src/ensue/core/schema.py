@@ -24,6 +24,9 @@ from ensue.core.errors import InputError
 
 MAX_WHOLE = 2**63 - 1
 """The largest integer that arrays and compiled code can hold."""
+HINT = "the file may be damaged"
+MISSING = "there"
+"""What is expected of a key that a file lacks."""
 MAX_SHOWN = 60
 """Characters of a wrong value that an error shows."""
 
@@ -193,7 +196,7 @@ class Fields(Shape):
             if name not in value and name in self.optional:
                 continue
             if name not in value:
-                return Mismatch(joined(key, name), None, "there, and it is missing")
+                return Mismatch(joined(key, name), None, MISSING)
             wrong = shape.find(value[name], joined(key, name))
             if wrong is not None:
                 return wrong
@@ -221,9 +224,10 @@ def check_schema(value: Any, shape: Shape, where: str, key: str = "") -> None:
         return
     name = wrong.key if wrong.key.isprintable() else ascii(wrong.key)[1:-1]
     name = name if len(name) <= 2 * MAX_SHOWN else f"{name[: 2 * MAX_SHOWN]}…"
-    missing = wrong.expected.startswith("there")
-    stands = f" = {shown(wrong.value)}" if name and not missing else ""
-    raise InputError(f"{name or 'it'}{stands} should be {wrong.expected}", where=where, hint="the file may be damaged")
+    if wrong.expected == MISSING:
+        raise InputError(f"{name} is missing", where=where, hint=HINT)
+    stands = f" = {shown(wrong.value)}" if name else ""
+    raise InputError(f"{name or 'it'}{stands} should be {wrong.expected}", where=where, hint=HINT)
 
 
 def shown(value: Any) -> str:

@@ -114,9 +114,10 @@ class Run:
         if not path.exists():
             return {}
         with errors_in(path):
-            kinds = setting_kinds(self.system, self.task)
-            flat = read_toml(path)
-            return {name: convert(name, value, kinds[name]) if name in kinds else value for name, value in flat.items()}
+            flat, kinds = read_toml(path), setting_kinds(self.system, self.task)
+            for name in flat.keys() & kinds.keys():
+                convert(name, flat[name], kinds[name])  # raises InputError for a wrong type
+        return flat
 
     @property
     def task(self) -> str:
