@@ -88,10 +88,13 @@ class OpenedFiles:
             self.paths.add(os.fsdecode(args[0]))
 
     def foreign(self, target: Target, workshop: Workshop) -> list[str]:
-        """Return what was opened besides the files that a target names, the cache and the output."""
+        """Return what was opened besides the files that a target names, the cache and the output.
+
+        A name that does not exist here was opened relative to a folder, as ``shutil.rmtree`` does.
+        """
         mine = (*map(str, target.named), str(workshop.folder / "cache"), str(workshop.folder / "out"), *SYSTEM_FOLDERS)
         others = (os.path.realpath(path) for path in self.paths if path and not path.startswith(mine))
-        return sorted(path for path in others if not path.startswith(mine))
+        return sorted(path for path in others if not path.startswith(mine) and Path(path).exists())
 
 
 OPENED: list[OpenedFiles] = []

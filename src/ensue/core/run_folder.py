@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ensue.core.errors import InputError, errors_in
+from ensue.core.errors import InputError, errors_in, read_errors
 from ensue.core.files import disk_errors, read_json, write_json
 from ensue.core.schema import Fields, Maybe, Number, Table, Text, Whole, check_schema
 
@@ -149,7 +149,9 @@ class RunFolder:
         if not self.settings.exists():
             hint = "leave out --resume to start one"
             raise InputError("holds no run to resume", where=str(self.path), hint=hint)
-        if LAST_LINE not in self.settings.read_text(encoding="utf-8", errors="replace"):
+        with read_errors(self.settings, "is damaged"):
+            text = self.settings.read_text(encoding="utf-8", errors="replace")
+        if LAST_LINE not in text:
             hint = "settings are missing, so the run cannot be resumed"
             raise InputError("is incomplete", where=str(self.settings), hint=hint)
 

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 import ensue
-from ensue.core.device import check_bf16
+from ensue.core.device import check_bf16, check_device
 from ensue.core.durations import seconds
-from ensue.core.errors import InputError, Interrupted
+from ensue.core.errors import InputError, Interrupted, errors_in
 from ensue.core.events import Report, report_all, silent
 from ensue.core.files import write_text
 from ensue.core.memory import keep_freed_memory, release_freed_memory
@@ -100,7 +100,8 @@ def fit(
         if config is not None:
             raise InputError("--resume uses the run's own run.toml", hint="leave out --config")
         resolved = resumed_settings(folder, what, typed, budget or 0.0, report)
-        if folder.config.exists() and folder.read_config()["figures"]["stopped"] in ("finished", "patience"):
+        ended = folder.read_config().get("figures", {}).get("stopped") if folder.config.exists() else None
+        if ended in ("finished", "patience"):
             report("note", {"text": f"{folder.path} is finished: there is nothing left to do"})
             return load(folder.path)
         return _train_run(folder, resolved, None, True, False, report, ranks)
@@ -128,6 +129,8 @@ def _train_run(
     _prepare_process(settings, ranks)
 
     if resume:
+        with errors_in(folder.settings):
+            check_device(settings.run.device)
         corpus = read_corpus(settings, folder, report, ranks)
         _check_unchanged(settings, corpus)
     else:

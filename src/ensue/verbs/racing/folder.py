@@ -33,14 +33,11 @@ _ENTRANT = Fields(
     },
 )
 RACE_SCHEMA = Fields(
-    {"systems": Items(_ENTRANT)},
+    {"systems": Items(_ENTRANT), "data": Items(Text()), "match": Text(), "budget": Maybe(Either((Text(), Number())))},
     optional={
         "task": Text(),
         "shares": Maybe(Items(Whole(1))),
         "from": Maybe(Fields(optional={"run": Text()})),
-        "data": Items(Text()),
-        "match": Text(),
-        "budget": Either((Text(), Number())),
         "settings": Table(),
         **dict.fromkeys(("valid_tokens", "valid_bytes", "threads"), Whole(1)),
         "valid_surcharge_bits": Number(),
