@@ -130,7 +130,7 @@ def _train_run(
 
     if resume:
         with errors_in(folder.settings):
-            check_device(settings.run.device)
+            settings = replace(settings, run=replace(settings.run, device=check_device(settings.run.device)))
         corpus = read_corpus(settings, folder, report, ranks)
         _check_unchanged(settings, corpus)
     else:
