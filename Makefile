@@ -6,7 +6,7 @@ TEST_STAMP := .venv/.installed-test
 
 PIP := 26.3
 
-.PHONY: install demo test test-avx2 test-guard test-install lint bench torture lock audit clean
+.PHONY: install demo test test-avx2 test-guard test-install lint bench fuzz torture lock audit clean
 
 install: $(STAMP)
 
@@ -63,6 +63,11 @@ test-guard: test-install
 # all that is promised about reliability, in one table: busy machines, damaged and hostile files, hostile clients; an hour
 torture: test-install
 	$(BIN)/python -m benchmarks.reliability
+
+# a hundred thousand damaged files of every format, for at most an hour: make fuzz SECONDS=600
+SECONDS ?= 3600
+fuzz: test-install
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reliability.fuzz --cases 100000 --seconds $(SECONDS)
 
 BENCH := .venv-bench/bin
 $(BENCH)/.installed: pyproject.toml constraints.txt benchmarks/requirements.txt

@@ -6,7 +6,7 @@ A small ``gpt`` and a small ``lstm`` are served on 127.0.0.1 by a process of the
 
 Never-readers: 20 honest clients ask at a steady pace (completions, next tokens, health checks), first alone, then
 beside 50 clients that pipeline requests for large files and views or open streams, and read nothing, then alone again.
-Reported are the ratios of the honest clients' median and 95th percentile, and how many of the 50 the server has dropped.
+Reported are the ratios of the honest clients' median and 95th percentile, and how many of the 50 were dropped.
 
 Memory: 20,000 mixed requests (completions, streams, views, verbs, bad bodies, unknown paths, files of the page, and
 clients that leave early); resident memory after the first 2,000 against the highest afterwards.

@@ -294,7 +294,7 @@ def test_a_config_that_lacks_how_numbers_are_read_is_refused(forecasters, files)
     Path("run/config.json").write_text(json.dumps({**config, "data": {}}))
     answer = ensue("predict", "run", files / "my.csv", "--no-verify")
     assert answer.code == 2 and answer.err.count("\n") == 1
-    assert "config.json: does not describe a run (KeyError: 'form')" in answer.err
+    assert "config.json: data.form" in answer.err
 
 
 def test_many_series_are_forecast_some_at_a_time(forecasters, files, monkeypatch):

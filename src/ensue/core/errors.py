@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -19,6 +20,46 @@ class InputError(ValueError):
     def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
         line = f"{where}: {what}" if where else what
         super().__init__(f"{line}; {hint}" if hint else line)
+
+
+@contextmanager
+def errors_in(where: object, *damaged: type[Exception], hint: str = "the file may be damaged") -> Iterator[None]:
+    """Name a file in every InputError that is raised inside; exceptions of the types ``damaged`` become one.
+
+    >>> with errors_in("config.json", KeyError):
+    ...     {}["layers"]
+    Traceback (most recent call last):
+    ensue.core.errors.InputError: config.json: cannot be read (KeyError: 'layers'); the file may be damaged
+    """
+    try:
+        yield
+    except InputError as error:
+        if str(error).startswith(str(where)):
+            raise
+        raise InputError(str(error), where=str(where)) from error
+    except damaged as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise InputError(f"cannot be read ({ascii(reason)[1:-1][:200]})", where=str(where), hint=hint) from error
+
+
+@contextmanager
+def read_errors(path: Path, damaged: str) -> Iterator[None]:
+    """Turn errors of opening and parsing a file into InputError; ``damaged`` says what a wrong content is."""
+    try:
+        yield
+    except InputError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError("is missing", where=str(path)) from error
+    except IsADirectoryError as error:
+        raise InputError("is a folder, not a file", where=str(path)) from error
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror})", where=str(path)) from error
+    except RecursionError as error:
+        raise InputError(f"{damaged}, or nested too deeply", where=str(path)) from error
+    except ValueError as error:  # not UTF-8, not the format, or a number of more digits than Python reads
+        reason = ascii(str(error).splitlines()[0])[1:-1][:100]
+        raise InputError(f"{damaged} ({reason})", where=str(path)) from error
 
 
 class Interrupted(Exception):

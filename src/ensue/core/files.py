@@ -16,13 +16,14 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, read_errors
 
 DISK_FULL_HINT = "free some space and try again (--resume continues a run)"
 DISK_ERRORS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), ("the disk is full", DISK_FULL_HINT)),
     errno.EFBIG: ("this file would be larger than the limit here", "see `ulimit -f`, or choose another --out"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), ("is not writable", "choose another --out")),
+    errno.EISDIR: ("is a folder, and should be a file", "remove it, or choose another --out"),
     **dict.fromkeys(
         (errno.ENOTDIR, errno.EEXIST), ("a part of this path is a file, not a folder", "choose another --out")
     ),
@@ -129,12 +130,8 @@ def finite(value: Any) -> Any:
 
 def read_json(path: Path) -> Any:
     """Read a JSON file; raise InputError if it is missing or damaged."""
-    try:
+    with read_errors(path, "is damaged: not JSON"):
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError("is missing", where=str(path)) from error
-    except ValueError as error:
-        raise InputError("is damaged: not JSON", where=str(path)) from error
 
 
 def sha256(path: Path) -> str:

@@ -18,7 +18,7 @@ import json
 import shlex
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,10 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from ensue.core import run_files
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, errors_in, read_errors
 from ensue.core.files import disk_errors, json_text, read_json, write_text
 from ensue.core.manifest import MANIFEST, damaged_files, digests_of, forget, read_manifest, write_manifest
 from ensue.core.notes import note_once
+from ensue.core.schema import Fields, Maybe, Number, Table, Text, Whole, check_schema
 from ensue.core.verification import verification_enabled
 
 FORMAT = 1
@@ -43,6 +44,41 @@ WRITTEN_ANEW = (run_files.CONFIG, run_files.WEIGHTS)
 """Files that a resumed run does not read, but writes."""
 LAST_LINE = "# all settings end here"
 """The last line of run.toml: a file without it was cut short."""
+
+FIGURES_SCHEMA = Fields(
+    optional={
+        "stopped": Text(),
+        "unit": Text(),
+        **dict.fromkeys(("steps", "parameters", "bytes"), Whole(0)),
+        "tokens": Maybe(Whole(0)),
+        "seconds": Number(),
+        "valid": Table(),
+    }
+)
+CONFIG_SCHEMA = Fields(
+    {"format": Whole(0), "system": Text(), "model": Table()},
+    optional={
+        "ensue": Text(),
+        "task": Text(),
+        "direction": Text(("forward", "backward")),
+        "figures": FIGURES_SCHEMA,
+        "head": Table(),
+        "features": Fields({"system": Text(), "model": Table(), "run": Text()}),
+        "data": Table(),
+    },
+)
+"""What every config.json holds; a task adds the fields of ``data`` and ``figures.valid`` that it reads."""
+CONFIG_ERRORS = (
+    KeyError,
+    TypeError,
+    ValueError,
+    RuntimeError,
+    ArithmeticError,
+    IndexError,
+    AttributeError,
+    MemoryError,
+)
+"""Errors of a model built from wrong settings."""
 
 
 class _File:
@@ -104,7 +140,7 @@ class RunFolder:
                 config = json.loads(self.config.read_text(encoding="utf-8"))
                 return isinstance(config, dict) and all(isinstance(config.get(n), kind) for n, kind in OWN_KEYS.items())
             return self.settings.exists() and LAST_LINE in self.settings.read_text(encoding="utf-8")
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return self.settings.exists() and self.checkpoints.is_dir()
 
     @contextmanager
@@ -146,7 +182,9 @@ class RunFolder:
         if not self.settings.exists():
             hint = "leave out --resume to start one"
             raise InputError("holds no run to resume", where=str(self.path), hint=hint)
-        if LAST_LINE not in self.settings.read_text(encoding="utf-8", errors="replace"):
+        with read_errors(self.settings, "is damaged"):
+            text = self.settings.read_text(encoding="utf-8", errors="replace")
+        if LAST_LINE not in text:
             hint = "settings are missing, so the run cannot be resumed"
             raise InputError("is incomplete", where=str(self.settings), hint=hint)
 
@@ -206,17 +244,9 @@ class RunFolder:
             return f"`ensue fit {self.quoted} --resume` writes it again"
         return "restore it from a copy"
 
-    @contextmanager
-    def config_errors(self) -> Iterator[None]:
-        """Turn errors of values that config.json lacks or that are wrong into InputError."""
-        try:
-            yield
-        except InputError:
-            raise
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            hint = "the folder may be damaged"
-            raise InputError(f"does not describe a run ({reason})", where=str(self.config), hint=hint) from error
+    def config_errors(self) -> AbstractContextManager[None]:
+        """Name config.json in errors; those of values that it lacks or that are wrong become InputError."""
+        return errors_in(self.config, *CONFIG_ERRORS)
 
     def read_config(self) -> dict[str, Any]:
         """Read config.json; raise InputError if it is not ours or from a newer version."""
@@ -233,9 +263,7 @@ class RunFolder:
         if not isinstance(config, dict) or not all(isinstance(config.get(n), kind) for n, kind in KEYS.items()):
             hint = "`ensue convert` reads folders of other tools"
             raise InputError("was not made by ensue", where=str(self.config), hint=hint)
-        parts = [name for name in ("data", "figures", "head", "features") if name in config]
-        if wrong := [name for name in parts if not isinstance(config[name], dict)]:
-            raise InputError(f"is damaged: {wrong[0]} is not a table", where=str(self.config))
+        check_schema(config, CONFIG_SCHEMA, str(self.config))
         if config["format"] > FORMAT:
             what = f"was made by a newer version of ensue ({config.get('ensue', '?')})"
             raise InputError(what, where=str(self.path), hint="upgrade ensue")

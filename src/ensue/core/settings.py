@@ -17,7 +17,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from ensue.core.errors import InputError, unknown_name
+from ensue.core.errors import InputError, read_errors, unknown_name
+from ensue.core.schema import MAX_WHOLE, is_unicode, shown
 
 T = TypeVar("T")
 _DESCRIBED: dict[Any, tuple[Field, ...]] = {}
@@ -130,18 +131,19 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     """Convert a value to the type of a setting; text from the command line is parsed."""
     if get_origin(kind) is Literal:
         kind = str
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    if kind is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_WHOLE:
         return float(value)
     if isinstance(value, str) and kind is not str:
         try:
             return convert_text(value, kind)
         except (ValueError, OverflowError) as error:
-            raise InputError(f"setting {name} = {value!r} must be {_kind_in_words(kind)}") from error
+            raise InputError(f"setting {name} = {shown(value)} must be {_kind_in_words(kind)}") from error
     plain = tuple if get_origin(kind) is tuple else kind
-    if plain is tuple and isinstance(value, list):
-        return tuple(value)
-    if not isinstance(plain, type) or not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
-        raise InputError(f"setting {name} = {value!r} must be {_kind_in_words(kind)}")
+    if plain is tuple and isinstance(value, list | tuple):
+        return tuple(convert(name, item, get_args(kind)[0] if get_args(kind) else str) for item in value)
+    right = isinstance(plain, type) and isinstance(value, plain) and not (plain is int and isinstance(value, bool))
+    if not right or (plain is int and abs(value) > MAX_WHOLE) or (plain is str and not is_unicode(value)):
+        raise InputError(f"setting {name} = {shown(value)} must be {_kind_in_words(kind)}")
     return value
 
 
@@ -186,12 +188,8 @@ def parse_assignments(lines: list[str]) -> dict[str, str]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a run.toml with flat names: ``lr`` in table ``[train]`` becomes ``train.lr``."""
-    try:
+    with read_errors(path, "is not TOML"):
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError("is missing", where=str(path)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"is not TOML: {error}", where=str(path)) from error
     flat = {}
     for name, value in tables.items():
         if isinstance(value, dict):

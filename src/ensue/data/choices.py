@@ -98,7 +98,7 @@ def _parse_label(label: str, required: bool, where: str) -> int | None:
     """Parse a label: a number, or a letter from A."""
     if len(label) == 1 and "A" <= label.upper() <= "J":
         return ord(label.upper()) - ord("A")
-    if label.isdecimal():
+    if label.isdecimal() and len(label) <= 9:
         return int(label)
     if label or required:
         what = f"the label {shorten(label)!r} is not the number of a choice" if label else "the label is missing"

@@ -113,7 +113,8 @@ def find_score(columns: Sequence[ColumnSample]) -> ColumnKey | None:
 
 def _unique_best(ranked: list[tuple[tuple[Any, ...], ColumnKey]]) -> ColumnKey | None:
     """Return the key with the highest rank, if it is unique."""
-    best = [key for rank, key in ranked if rank == max(rank for rank, _ in ranked)]
+    highest = max((rank for rank, _ in ranked), default=None)
+    best = [key for rank, key in ranked if rank == highest]
     return best[0] if len(best) == 1 else None
 
 
@@ -132,7 +133,8 @@ def find_texts(columns: Sequence[ColumnSample], count: int) -> list[ColumnKey]:
     chosen, rest = ranked[:count], ranked[count:]
     if len(chosen) < count or (rest and rest[0].words >= 3 and 2 * rest[0].length > chosen[-1].length):
         return []
-    return [column.key for column in columns if column in chosen]
+    keys = {column.key for column in chosen}
+    return [column.key for column in columns if column.key in keys]
 
 
 def looks_like_header(cells: Sequence[str]) -> bool:

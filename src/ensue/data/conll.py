@@ -21,7 +21,7 @@ from ensue.core.wording import counted
 from ensue.data.labelled import ReadOptions, TaggedSentence
 from ensue.data.lines import located_lines, read_lines, source_name
 from ensue.data.sources import plain_suffix
-from ensue.data.tables import SAMPLE_LINES, parse_columns
+from ensue.data.tables import MAX_DIGITS, SAMPLE_LINES, parse_columns
 
 COLUMN_ROLES = ("word", "tag")
 UNIVERSAL_COLUMNS = {"word": 2, "tag": 4}
@@ -107,7 +107,7 @@ def _parse_columns(columns: str) -> dict[str, int]:
     for role, value in parse_columns(columns, "word=1,tag=4").items():
         if role not in COLUMN_ROLES:
             raise unknown_name("column", role, COLUMN_ROLES)
-        if not value.isdecimal() or int(value) < 1:
+        if not value.isdecimal() or len(value) > MAX_DIGITS or int(value) < 1:
             raise InputError(f"the column {value!r} of {role} is not a number", hint="count columns from 1")
         chosen[role] = int(value)
     return chosen

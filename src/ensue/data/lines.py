@@ -6,14 +6,17 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ensue.core.errors import InputError
 from ensue.data.sources import source_files
 from ensue.data.text_files import decode_utf8, open_bytes, skip_bom
 
+MAX_LINE_BYTES = 1 << 28
+"""Maximum length of a line."""
 STDIN_CHUNK_BYTES = 1 << 16
 """Bytes requested from standard input at once; a read returns what is available."""
 
@@ -28,8 +31,17 @@ def read_lines(source: str | Path, corpora: Sequence[str] = ()) -> Iterator[str]
     for path, name, _ in source_files(source, [], "give a file or -", corpora):
         with open_bytes(path, name) as file:
             skip_bom(file, name)
-            for number, data in enumerate(file, start=1):
+            for number, data in enumerate(bounded_lines(file, name), start=1):
                 yield decode_utf8(data, name, number).removesuffix("\n").removesuffix("\r")
+
+
+def bounded_lines(file: IO[bytes], name: str) -> Iterator[bytes]:
+    """Yield the lines of a file; raise InputError for one that is too long to hold, as a compressed file may have."""
+    for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES), b""), start=1):
+        if len(line) == MAX_LINE_BYTES:
+            what = f"a line of {MAX_LINE_BYTES >> 20:,} MiB or more"
+            raise InputError(what, where=f"{name}:{number}", hint="put a line end after each example")
+        yield line
 
 
 def located_lines(source: str | Path) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from ensue.core.errors import InputError, unknown_name
 from ensue.core.wording import counted
 from ensue.data.calendar import is_date
 from ensue.data.lines import read_lines, source_name
-from ensue.data.tables import SAMPLE_LINES
+from ensue.data.tables import MAX_DIGITS, SAMPLE_LINES
 from ensue.data.waves import WAVES
 
 MAX_VALUE = 1e100
@@ -50,7 +50,7 @@ class NumberTable:
         lower = [name.lower() for name in self.names]
         if wanted.lower() in lower:
             return lower.index(wanted.lower())
-        if wanted.isdecimal() and 0 < int(wanted) <= len(self.names):
+        if wanted.isdecimal() and len(wanted) <= MAX_DIGITS and 0 < int(wanted) <= len(self.names):
             return int(wanted) - 1
         raise InputError(str(unknown_name("column", wanted, self.names)), where=self.name)
 

@@ -11,7 +11,7 @@ from typing import IO
 from ensue.core.errors import InputError
 from ensue.data.corpora import BUILTIN, builtin_documents
 from ensue.data.labelled import note_empty_lines, text_schema
-from ensue.data.lines import check_text, parse_object, source_name
+from ensue.data.lines import bounded_lines, check_text, parse_object, source_name
 from ensue.data.sources import Slice, Source, TableColumn, as_source_list, is_builtin, is_jsonl, source_files
 from ensue.data.tables import parse_columns, read_table
 from ensue.data.text_files import BOM, decode_utf8, open_bytes, skip_bom
@@ -82,7 +82,7 @@ def _read_source(source: str | Path, field: str | None, notes: list[str]) -> Ite
 
 def _read_jsonl(file: IO[bytes], name: str, field: str, notes: list[str]) -> Iterator[Piece]:
     count = empty = 0
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(bounded_lines(file, name), start=1):
         if not line.strip():
             continue
         where = f"{name}:{number}"

@@ -7,6 +7,7 @@ Legend: N steps, C columns (targets first), S series.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -96,7 +97,7 @@ def _read_file(source: str | Path, options: SeriesOptions, notes: list[str]) -> 
     ordered = [_sorted_rows(table, rows, dates, options) for rows in blocks]
     frequency = _common_frequency([dates[rows] for rows in ordered]) if dates is not None else NO_DATES
     parts = [_insert_missing(numbers[rows], dates[rows] if dates is not None else None, frequency) for rows in ordered]
-    duplicate = next((name for index, name in enumerate(names) if name in names[:index]), None)
+    duplicate = next((name for name, count in Counter(names).items() if count > 1), None)
     if duplicate is not None:
         raise InputError(f"two columns are called {duplicate!r}", where=table.name, hint="rename one of them")
     notes.append(_describe(table, names, len(targets), date_columns, frequency, keys, unused))

@@ -88,7 +88,8 @@ def choose_columns(
     if len(numeric) > 1 and table.header and numeric[0] == 0 and _numbers_rows(table):
         numeric = numeric[1:]
     named = [table.find(name) for name in options.covariates if name not in ("all", "none")]
-    targets = [table.find(name) for name in dict.fromkeys(options.targets)] or [n for n in numeric if n not in named]
+    others = set(named)
+    targets = [table.find(name) for name in dict.fromkeys(options.targets)] or [n for n in numeric if n not in others]
     if not targets:
         hint = "give numbers in columns, a step a line"
         raise InputError("there is no column of numbers", where=table.name, hint=hint)
@@ -96,8 +97,10 @@ def choose_columns(
         if column in taken:
             raise InputError(f"{table.names[column]!r} cannot be forecast: it holds dates or names", where=table.name)
     candidates = numeric if "all" in options.covariates else named
-    covariates = [column for column in candidates if column not in targets]
-    unused = [table.names[column] for column in free if column not in {*targets, *covariates}]
+    forecast = set(targets)
+    covariates = [column for column in candidates if column not in forecast]
+    used = {*targets, *covariates}
+    unused = [table.names[column] for column in free if column not in used]
     return targets, covariates, unused
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
+from ensue.core.schema import Fields, Items, Number, Row, Text, Whole
 from ensue.data.batches import array_digest
 from ensue.data.calendar import Frequency
 from ensue.data.series import Series
@@ -19,6 +20,19 @@ from ensue.data.series_windows import SeriesWindows
 
 ARRAYS = ("mean", "deviation", "seasonal", "spread")
 PLAIN = ("targets", "centre", "season", "window", "horizon")
+ENCODING_SCHEMA = Fields(
+    {
+        "names": Items(Text(), least=1),
+        "targets": Whole(1),
+        **{name: Items(Number(), least=1) for name in ARRAYS},
+        "centre": Text(("none", "last", "mean")),
+        **dict.fromkeys(("season", "window", "horizon"), Whole(1)),
+        "frequency": Text(("none", "even", "months", "workdays", "uneven")),
+        "step": Whole(0, 1 << 40),
+        "learnt": Items(Row((Text(), Whole(0), Text()))),
+    }
+)
+"""What ``SeriesEncoding.from_dict`` reads."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +69,13 @@ class SeriesEncoding:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> SeriesEncoding:
-        """From config.json."""
+        """From config.json, as ``ENCODING_SCHEMA`` describes it."""
+        columns, targets = len(values["names"]), values["targets"]
+        sizes = {"mean": columns, "deviation": columns, "seasonal": targets, "spread": targets}
+        wrong = [name for name, size in sizes.items() if len(values[name]) != size]
+        if wrong or targets > columns or not all(values["deviation"]):
+            what = f"{wrong[0]} has {len(values[wrong[0]])} numbers" if wrong else "targets or deviation is wrong"
+            raise InputError(f"data.form: {what}, with {columns} columns and {targets} targets")
         arrays: dict[str, Any] = {name: np.asarray(values[name], dtype=float) for name in ARRAYS}
         return SeriesEncoding(
             names=tuple(values["names"]),

@@ -21,11 +21,22 @@ from typing import Any
 
 import numpy as np
 
+from ensue.core.errors import InputError
+from ensue.core.schema import Fields, Table, Text, Whole
+
 NGRAM_ORDER = 4
 MAX_CACHED = 1 << 18
 """Maximum number of cached strings and of cached n-grams."""
 STRING_END, STRING_START, SYMBOLS = 256, 257, 258
 """Symbols after the 256 bytes: the end of a string, its start, and the number of symbols."""
+MAX_EXPANSION, MIN_UNPACKED = 32, 1 << 16
+"""N-grams in a file may take this multiple of their packed size, and this many bytes in any case: a real text's take
+five to seven times as much."""
+MAX_COUNT = 1 << 50
+SPELLINGS_SCHEMA = Fields(
+    {"known": Table(Whole(1)), "escapes": Whole(0), "rest": Fields({"grams": Text(), "counts": Text()})}
+)
+"""What ``Spellings.restore`` reads."""
 COUNT_BITS = 29
 """Of 63 bits; a key, which is less than 258 ** 4, takes 33."""
 
@@ -117,8 +128,14 @@ class SpellingModel:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> SpellingModel:
-        """Return the model with this ``state``."""
-        return cls(np.cumsum(_unpack(state["grams"])), _unpack(state["counts"]))
+        """Return the model with this ``state``; raise InputError if it is damaged."""
+        grams = _unpack(state["grams"], MAX_EXPANSION * len(state["grams"]) + MIN_UNPACKED)
+        counts = _unpack(state["counts"], grams.nbytes)
+        grams = np.cumsum(grams)
+        sorted_ = len(grams) == 0 or (grams[0] >= 0 and grams[-1] < SYMBOLS**NGRAM_ORDER and (np.diff(grams) > 0).all())
+        if len(grams) != len(counts) or not sorted_ or (counts < 1).any() or (counts > MAX_COUNT).any():
+            raise InputError("the counts of spellings are damaged")
+        return cls(grams, counts)
 
 
 def _sum_counts(keys: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -142,9 +159,16 @@ def _pack(numbers: np.ndarray) -> str:
     return base64.b64encode(zlib.compress(planes, 9)).decode()
 
 
-def _unpack(text: str) -> np.ndarray:
-    planes = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8)
-    return planes.reshape(8, -1).T.copy().view("<i8").ravel()
+def _unpack(text: str, most: int) -> np.ndarray:
+    """Decode integers; raise InputError if they are damaged or take more than ``most`` bytes."""
+    try:
+        stream = zlib.decompressobj()
+        data = stream.decompress(base64.b64decode(text), most + 1)
+    except (ValueError, zlib.error) as error:
+        raise InputError("the counts of spellings are damaged") from error
+    if len(data) > most or len(data) % 8 or not stream.eof:
+        raise InputError("the counts of spellings are damaged, or larger than their file allows")
+    return np.frombuffer(data, dtype=np.uint8).reshape(8, -1).T.copy().view("<i8").ravel()
 
 
 class Spellings:

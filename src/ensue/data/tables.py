@@ -24,6 +24,9 @@ from ensue.data.sources import is_jsonl
 SAMPLE_LINES = 200
 """Lines from which the columns are inferred."""
 
+MAX_DIGITS = 9
+"""Maximum number of digits in the number of a column."""
+
 MAX_FIELD_CHARS = 1 << 30
 """Maximum length of a comma-separated field."""
 
@@ -338,7 +341,7 @@ def _named_columns(schema: TableSchema, first: Cells, taken: set[ColumnKey]) -> 
 
 def _find_column(name: str, first: Cells, where: str) -> ColumnKey:
     """Return the column with a name or number."""
-    if not isinstance(first, dict) and name.isdecimal():
+    if not isinstance(first, dict) and name.isdecimal() and len(name) <= MAX_DIGITS:
         return int(name) - 1
     for normalize in (str.strip, str.lower, normalize_header):
         for key, header in _headers(first):

@@ -24,6 +24,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -33,13 +34,21 @@ from numpy.typing import NDArray
 
 from ensue.core.errors import InputError
 from ensue.core.files import atomic_file
+from ensue.core.schema import is_unicode
 from ensue.exchange.arpa_lines import level_lines, word_bytes
 from ensue.models.ngram import NGram, NGramConfig
 from ensue.models.ngram_config import LOOKUP_KINDS, MAX_ORDER
 from ensue.models.ngram_counting import with_level
 from ensue.models.ngram_lookup import BACKOFF, Trie, descend
+from ensue.models.ngram_tables import BLOCK
 
 LN_10 = math.log(10)
+MAX_LINE_CHARS = 1 << 20
+"""Maximum length of a line."""
+FIRST_ROWS = 1 << 12
+"""Rows of a section at first: its size grows with the lines that are there, whatever the header says."""
+MAX_LOG = 1e6
+"""The largest logarithm that is written."""
 LOG_ZERO = -99.0
 """Stands for log10 0."""
 SENTENCE_START, SENTENCE_END = "<s>", "</s>"
@@ -73,11 +82,20 @@ def write_arpa(model: NGram, tokens: Sequence[str], path: Path | str) -> None:
     words = [escape(token) for token in tokens]
     if len(words) != config.vocabulary:
         raise InputError(f"{len(words)} names were given for {config.vocabulary} tokens", where=str(path))
+    if not all(_writable(table) for table in (model.probability, model.backoff)):
+        what = f"has log probabilities that are not numbers from -{MAX_LOG:g} to {MAX_LOG:g}"
+        raise InputError(what, where="the model", hint="its weights may be damaged")
     named = [word for number, word in enumerate(words) if number != config.end]
     if "" in named or len(set(named)) < len(named):
         raise InputError("two tokens have the same name, or one has none", where=str(path))
     with atomic_file(path) as part, gzip.open(part, "wb", 6) if path.suffix == ".gz" else part.open("wb") as file:
         _write(model, words, cast(IO[bytes], file))
+
+
+def _writable(values: torch.Tensor) -> bool:
+    """Return whether all values are finite and can be written with nine digits."""
+    parts = (values[start : start + BLOCK] for start in range(0, len(values), BLOCK))
+    return all(bool((part.abs() <= MAX_LOG).all()) for part in parts)
 
 
 def _write(model: NGram, words: list[str], file: IO[bytes]) -> None:
@@ -143,8 +161,10 @@ class _Lines:
         self.path, self.file, self.number = path, file, 0
 
     def next(self) -> str:
-        for line in self.file:
+        for line in iter(partial(self.file.readline, MAX_LINE_CHARS), ""):
             self.number += 1
+            if len(line) == MAX_LINE_CHARS:
+                raise self.error(f"a line of {MAX_LINE_CHARS:,} characters or more")
             text = line.rstrip("\r\n")
             if text.strip(" \t"):
                 return text
@@ -183,7 +203,7 @@ def _header(lines: _Lines) -> list[int]:
     counts: list[int] = []
     while True:
         text = lines.next().strip()
-        match = re.fullmatch(r"ngram (\d+)\s*=\s*(\d+)", text)
+        match = re.fullmatch(r"ngram ([0-9]{1,9})\s*=\s*([0-9]{1,18})", text)
         if match is None:
             break
         if int(match[1]) != len(counts) + 1:
@@ -213,6 +233,9 @@ def _unigrams(lines: _Lines, count: int) -> tuple[list[str], dict[str, int], NGr
         raise lines.error("no words are listed")
     ids = {word: number for number, word in enumerate(entries)}
     names = [word if word == SENTENCE_END else unescape(word) for word in entries]
+    for name, (_, _, number) in zip(names, entries.values()):
+        if not is_unicode(name):
+            raise lines.error("a word holds half of a surrogate pair, which is no character", number)
     values = np.array(list(entries.values()))
     section = NGramSection(np.arange(len(ids))[:, None], values[:, 0], values[:, 1], values[:, 2].astype(np.int64))
     if SENTENCE_END in ids:
@@ -223,10 +246,10 @@ def _unigrams(lines: _Lines, count: int) -> tuple[list[str], dict[str, int], NGr
 
 def _section(lines: _Lines, order: int, count: int, ids: dict[str, int]) -> NGramSection:
     lines.expect(f"\\{order}-grams:")
-    section = NGramSection(
-        np.empty((count, order), np.int64), np.empty(count), np.empty(count), np.empty(count, np.int64)
-    )
+    section = _empty_section(min(count, FIRST_ROWS), order)
     for row in range(count):
+        if row == len(section.lines):
+            section = NGramSection(*(np.concatenate([part, np.empty_like(part)]) for part in _columns(section)))
         section.probability[row], words, section.backoff[row] = lines.entry(order)
         section.lines[row] = lines.number
         try:
@@ -235,7 +258,15 @@ def _section(lines: _Lines, order: int, count: int, ids: dict[str, int]) -> NGra
             raise lines.error(f"{error.args[0]!r} is not among the 1-grams") from None
         if SENTENCE_START in words[1:] or SENTENCE_END in words[:-1]:
             raise lines.error(f"{SENTENCE_START} can only begin an n-gram and {SENTENCE_END} only end one")
-    return section
+    return NGramSection(*(part[:count] for part in _columns(section)))
+
+
+def _empty_section(rows: int, order: int) -> NGramSection:
+    return NGramSection(np.empty((rows, order), np.int64), np.empty(rows), np.empty(rows), np.empty(rows, np.int64))
+
+
+def _columns(section: NGramSection) -> tuple[NDArray[Any], ...]:
+    return section.grams, section.probability, section.backoff, section.lines
 
 
 def _model(config: NGramConfig, sections: list[NGramSection], path: Path) -> NGram:
@@ -307,5 +338,7 @@ def _opened(path: Path) -> Iterator[IO[str]]:
             yield io.TextIOWrapper(cast(IO[bytes], raw), encoding="utf-8", newline="\n")
     except FileNotFoundError:
         raise InputError("is missing", where=str(path)) from None
+    except IsADirectoryError:
+        raise InputError("is a folder, not a file", where=str(path)) from None
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"is damaged: {error}", where=str(path)) from error

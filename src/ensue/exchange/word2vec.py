@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -29,6 +30,10 @@ SUFFIXES = (BINARY, ".txt", ".vec", ".w2v", ".glove")
 BLOCK_BYTES = 1 << 24
 """Bytes read at once."""
 MAX_WIDTH = 1 << 16
+MAX_LINE_BYTES = 1 << 22
+"""Maximum length of a line: a word, and 64 bytes for each of its numbers."""
+MAX_HEADER_BYTES = 32
+"""Maximum length of a header: two numbers that a file can have."""
 FIRST_ROWS = 1 << 12
 """Initial capacity if the number of vectors is unknown."""
 CUT_SHORT_HINT = "the file may be cut short: fetch or write it again"
@@ -68,8 +73,8 @@ def read_word2vec(path: str | Path, notes: list[str] | None = None) -> WordVecto
 
 def _header(line: bytes) -> tuple[int, int] | None:
     """Return the number of words and the width, if the first line is a header."""
-    parts = line.split()
-    if len(parts) != 2 or not all(part.isdigit() for part in parts):
+    parts = line[: MAX_HEADER_BYTES + 1].split()
+    if len(line) > MAX_HEADER_BYTES or len(parts) != 2 or not all(part.isdigit() for part in parts):
         return None
     return int(parts[0]), int(parts[1])
 
@@ -157,8 +162,10 @@ class _Rows:
 
 def _read_text(file: IO[bytes], rows: _Rows, line: int) -> None:
     """Read a word and its numbers per line; a word may contain spaces, as in some GloVe files."""
-    for number, data in enumerate(file, start=line):
+    for number, data in enumerate(iter(partial(file.readline, MAX_LINE_BYTES), b""), start=line):
         where = f"{rows.name}:{number}"
+        if len(data) == MAX_LINE_BYTES:
+            raise InputError(f"a line of {MAX_LINE_BYTES:,} bytes or more", where=where, hint="is it a vector file?")
         data = data.rstrip(b"\r\n ")
         if not data:
             continue
@@ -177,10 +184,9 @@ def _read_text(file: IO[bytes], rows: _Rows, line: int) -> None:
 
 def _width(data: bytes, where: str) -> int:
     """Return the width of the vectors, from the first line of a file without a header."""
-    parts = data.split()
-    width = 0
-    while width < len(parts) - 1 and _numbers(parts[-1 - width :][:1]) is not None:
-        width += 1
+    parts = data.split()[1:]
+    texts = (n for n, part in enumerate(reversed(parts)) if n > MAX_WIDTH or _numbers([part]) is None)
+    width = next(texts, len(parts))
     if not 0 < width <= MAX_WIDTH:
         hint = "give a vector file: a word and its numbers on each line, or the binary format"
         raise InputError("not a word and its numbers", where=where, hint=hint)
@@ -203,6 +209,8 @@ def _read_binary(file: IO[bytes], rows: _Rows) -> None:
     size, buffer, at = 4 * rows.width, b"", 0
     while not rows.full:
         space = buffer.find(b" ", at)
+        if space < 0 and len(buffer) - at > MAX_LINE_BYTES:
+            raise InputError(f"a word of more than {MAX_LINE_BYTES:,} bytes", where=rows.name, hint=CUT_SHORT_HINT)
         if space < 0 or space + 1 + size > len(buffer):
             more = file.read(BLOCK_BYTES)
             if not more:

@@ -32,6 +32,8 @@ def principal(points: np.ndarray, kept: int = 2) -> tuple[np.ndarray, np.ndarray
 
     Missing components are zeros. The largest coordinate of each component is positive, which fixes its sign.
     """
+    if not np.isfinite(points).all():
+        raise InputError("vectors have values that are not finite", hint="the weights may be damaged")
     centred = points - points.mean(0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     components = (left * sizes)[:, :kept]

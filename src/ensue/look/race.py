@@ -69,14 +69,16 @@ def race_chart(record: RaceRecord) -> Any:
     points = [
         {"system": entrant_name(race, s), "seconds": s["seconds"], "value": s[measure], "megabytes": s["bytes"] / 1e6}
         for s in race["systems"]
-        if s[measure] is not None
+        if None not in (s[measure], s["seconds"], s["bytes"])
     ]
+    if not points:
+        raise InputError("the race has no result with its time and size", hint="`ensue race … --resume` continues it")
     order = [point["system"] for point in points]
     lines = [
         {"system": name, "seconds": row["seconds"], "value": value}
         for name in order
         for row in record.metrics.get(name, ())
-        if (value := _measured(race, row, measure)) is not None
+        if "seconds" in row and (value := _measured(race, row, measure)) is not None
     ]
     colour = by_name("system:N", order, "system, best first")
     x = alt.X("seconds:Q", title="seconds of training", scale=alt.Scale(zero=True, nice=False, padding=30))

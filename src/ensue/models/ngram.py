@@ -35,13 +35,13 @@ from ensue.models.ngram_config import LOOKUP_KINDS, Mode, NGramConfig
 from ensue.models.ngram_counting import TrieCounter
 from ensue.models.ngram_lookup import ADD, BACKOFF, Contexts, Ints, Tables, distributions, level_of, look_up, read
 from ensue.models.ngram_scoring import score_interleaved, sizes_after
+from ensue.models.ngram_tables import TABLES, find_mismatch
 from ensue.nn.protocol import Output, Traits, Wants
 from ensue.nn.recent import RecentTokens
 from ensue.nn.state import State
 
 __all__ = ["Mode", "NGram", "NGramConfig", "NGramCounter", "ngrams"]
 
-TABLES = ("words", "offsets", "suffix", "starts", "probability", "backoff", "scale")
 MIN_THREAD_WORDS = 1 << 11
 """The fewest words to look up that are worth a thread of their own."""
 Item = TypeVar("Item")
@@ -282,19 +282,6 @@ class NGramCounter(TrieCounter):
 def _pool(threads: int) -> ThreadPoolExecutor:
     """Return threads that are kept for the next call: a call may take less than a millisecond."""
     return ThreadPoolExecutor(threads)
-
-
-def find_mismatch(config: NGramConfig, tables: dict[str, Tensor]) -> str:
-    """Return what is wrong with the sizes of tables; empty if nothing is."""
-    starts = tables["starts"].tolist()
-    if len(starts) != config.order + 1 or starts[1] != config.vocabulary:
-        return f"the tables are not those of order {config.order} over {config.vocabulary} words"
-    nodes, contexts = starts[-1], starts[-2] if config.order > 1 else 0
-    sizes = {"words": nodes, "suffix": nodes, "probability": nodes, "offsets": contexts + 1, "backoff": contexts}
-    for name, size in sizes.items():
-        if len(tables[name]) != size:
-            return f"table {name} has {len(tables[name])} entries instead of {size}"
-    return ""
 
 
 def ngrams(tokens: Sequence[Item], order: int) -> list[tuple[Item, ...]]:

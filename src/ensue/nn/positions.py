@@ -43,13 +43,18 @@ class LearnedPositions(nn.Module):
 class SinusoidalPositions(nn.Module):
     """``sinusoids`` added to √d times the embedding, as in the paper.
 
-    The table holds ``context`` positions at first and grows when it is asked for more: a sinusoid has no end.
+    The table holds ``context`` positions at first, of a long context only some, and grows when it is asked for more: a
+    sinusoid has no end.
     """
+
+    first_positions = 1 << 12
+    """The most positions that the table holds at first."""
 
     def __init__(self, context: int, width: int) -> None:
         super().__init__()
         self.width = width
-        self.register_buffer("table", sinusoids(torch.arange(context), width), persistent=False)
+        positions = torch.arange(min(context, self.first_positions))
+        self.register_buffer("table", sinusoids(positions, width), persistent=False)
 
     def forward(self, x: Tensor, positions: Tensor, size: int) -> Tensor:
         """Add the table's rows to √d · x (B, T, D)."""

@@ -22,7 +22,7 @@ from ensue.data.series_encoding import SeriesEncoding, forecast_origins
 from ensue.data.series_windows import SeriesWindows
 from ensue.data.sources import Source
 from ensue.data.waves import PAST_STEPS, VALID_END
-from ensue.measure.backtest import backtest, windows_per_batch, with_band
+from ensue.measure.backtest import LEVELS, backtest, windows_per_batch, with_band
 from ensue.measure.forecast import ForecastScore
 from ensue.runs.run import Run
 from ensue.search.forecast_rollout import forecast
@@ -117,13 +117,25 @@ class ForecastRun(Run):
     def encoding(self) -> SeriesEncoding:
         """How its numbers are read, scaled and measured."""
         with self.folder.config_errors():
-            return SeriesEncoding.from_dict(self.config["data"]["form"])
+            encoding = SeriesEncoding.from_dict(self.config["data"]["form"])
+            model = self.model.config
+            for name, size in (("inputs", len(encoding.names)), ("targets", encoding.targets)):
+                if getattr(model, name) != size:
+                    raise InputError(f"data.form has {size} {name}, and the model {getattr(model, name)}")
+            return encoding
 
     @property
     def band(self) -> np.ndarray | None:
         """The distances of the quantiles from a point forecast, (H, Y, Q)."""
         band = self.config.get("figures", {}).get("valid", {}).get("band")
-        return None if band is None else np.asarray(band)
+        if band is None:
+            return None
+        shape = (self.encoding.horizon, self.encoding.targets, len(LEVELS))
+        with self.folder.config_errors():
+            values = np.asarray(band, dtype=float)
+            if values.shape != shape:
+                raise InputError(f"figures.valid.band has the shape {values.shape}, not {shape}")
+        return values
 
     def series(self, files: Sequence[Any], report: Report = silent, horizon: int = 0) -> Series:
         """Series read from files with the settings of this run."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, errors_in
 from ensue.core.memory import keep_freed_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build
@@ -18,6 +19,8 @@ from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.models.backbones import build_body, system_config
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.ngram import NGram
+from ensue.nn.planning import without_storage
+from ensue.runs.memory_check import check_parts
 from ensue.tasks.labels.features import features_from_config, set_spelling
 from ensue.tasks.table import model_class
 
@@ -25,20 +28,62 @@ from ensue.tasks.table import model_class
 def load_model(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenizer | None) -> Any:
     """Return the model of a run, a plain ``torch.nn.Module``; its weights are mapped from the file."""
     keep_freed_memory()
+    shapes = read_shapes(folder.weights)
+    with folder.config_errors():
+        planned = plan_model(config, len(shapes))
+    if tokenizer is not None:
+        check_vocabulary(folder, system_config(planned).vocabulary, tokenizer)
+    if isinstance(planned, NGram):  # its tables are those of the file, of any length
+        with errors_in(folder.weights, RuntimeError):
+            return planned.adopt(read_tensors(folder.weights)).eval()
+    check_shapes(planned, shapes, folder.weights)
     with folder.config_errors():
         model = build_from_config(config)
     if tokenizer is not None:
         set_spelling(model, tokenizer)
-        check_vocabulary(folder, system_config(model).vocabulary, tokenizer)
-    try:
-        tensors = load_file(folder.weights)
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"is damaged or missing ({error})", where=str(folder.weights)) from error
-    if isinstance(model, NGram):
-        model.adopt(tensors)
-    else:
-        set_weights(model, tensors, folder.weights)
+    set_weights(model, read_tensors(folder.weights), folder.weights)
     return model.eval()
+
+
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors in a file, from its header alone."""
+    with _weight_errors(path), safe_open(path, framework="pt") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no iterator)
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors in a file, mapped from it."""
+    with _weight_errors(path):
+        tensors: dict[str, torch.Tensor] = load_file(path)
+    return tensors
+
+
+@contextmanager
+def _weight_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        reason = ascii(str(error).splitlines()[0] if str(error) else type(error).__name__)[1:-1]
+        raise InputError(f"is damaged or missing ({reason})", where=str(path)) from error
+
+
+def plan_model(config: Mapping[str, Any], tensors: int) -> Any:
+    """Build the model of a config.json without storage; refuse one with more parts than there are tensors."""
+    for values in (config["model"], config.get("features", {}).get("model", {})):
+        check_parts(values, most=tensors)
+    with without_storage():
+        return build_from_config(config)
+
+
+def check_shapes(planned: torch.nn.Module, shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:
+    """Raise InputError unless a file has every tensor of a model in its shape, shared ones once, and no other."""
+    own = planned.state_dict(keep_vars=True)
+    held = {id(tensor) for name, tensor in own.items() if name in shapes}
+    missing = [name for name, tensor in own.items() if name not in shapes and id(tensor) not in held and tensor.numel()]
+    wrong = [name for name, shape in shapes.items() if name not in own or tuple(own[name].shape) != shape]
+    if wrong or missing:
+        what = f"does not fit config.json ({(wrong or missing)[0]})"
+        raise InputError(what, where=str(path), hint="the folder may be damaged")
 
 
 def check_vocabulary(folder: RunFolder, size: int, tokenizer: Tokenizer) -> None:

@@ -10,8 +10,10 @@ import torch
 from ensue.core.device import check_device
 from ensue.core.errors import InputError
 from ensue.core.memory import MEMORY_VARIABLE, available_memory
+from ensue.core.schema import MAX_WHOLE
 from ensue.core.sizes import size_in_words
 from ensue.measure.cost import training_state_bytes
+from ensue.nn.planning import without_storage
 from ensue.runs.build_model import model_values
 from ensue.tasks.settings import VOCABULARIES, Settings
 from ensue.tasks.table import model_class, task_spec
@@ -23,11 +25,17 @@ MAX_PARTS = 10_000
 """The most layers, or experts of a layer: they are built one by one, even without storage."""
 
 
-def check_parts(values: Mapping[str, Any]) -> None:
-    """Refuse model settings with more layers or experts than can be built."""
-    for name in ("layers", "experts"):
-        if isinstance(values.get(name), int) and values[name] > MAX_PARTS:
-            raise InputError(f"{values[name]:,} {name} cannot be built", hint=f"at most {MAX_PARTS:,} can")
+PARTS = ("layers", "experts", "sets")
+"""Settings that count parts of a model, each of which has weights of its own."""
+
+
+def check_parts(values: Mapping[str, Any], most: int = MAX_PARTS) -> None:
+    """Refuse model settings with more layers, sets or experts than can be built, or than there are tensors for."""
+    most = min(most, MAX_PARTS)
+    for name in PARTS:
+        if isinstance(values.get(name), int) and values[name] > max(1, most):
+            count = f"{values[name]:,}" if values[name] <= MAX_WHOLE else "so many"
+            raise InputError(f"{count} {name} cannot be built", hint=f"at most {most:,} can")
 
 
 def check_memory(settings: Settings, ranks: Ranks, corpus: Any = None) -> None:
@@ -69,7 +77,7 @@ def _model_values(settings: Settings, corpus: Any) -> Mapping[str, Any] | None:
 def _meta_model(cls: Any, values: Mapping[str, Any]) -> Any:
     """The model without storage; None if it cannot be built, which is reported when it is built for training."""
     try:
-        with torch.device("meta"):
+        with without_storage():
             return cls(cls.Config(**values))
     except (InputError, RuntimeError, OverflowError, TypeError):
         return None

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, errors_in
 from ensue.core.escapes import escape_field
 from ensue.core.events import Report, report_all, silent
 from ensue.core.run_folder import RunFolder
-from ensue.core.settings import read_toml
+from ensue.core.schema import check_schema
+from ensue.core.settings import convert, read_toml
 from ensue.core.table import load_target
 from ensue.data.sources import Source
 from ensue.data.tokenizers.protocol import Tokenizer
@@ -28,6 +29,7 @@ from ensue.models.ngram import NGram
 from ensue.runs.load_model import load_model
 from ensue.runs.mask_filling import Filled
 from ensue.runs.sentence_vectors import sentence_vectors
+from ensue.runs.settings_resolution import setting_kinds
 from ensue.runs.word_embeddings import embedding_vectors
 from ensue.search.sampling import Sample
 from ensue.search.translator import Translation
@@ -86,6 +88,8 @@ class Run:
     def __init__(self, path: str | PathLike[str]) -> None:
         self.folder = RunFolder(Path(path))
         self.config = self.folder.read_config()
+        with errors_in(self.folder.config):
+            check_schema(self.config, self.spec.config_schema, str(self.folder.config))
         self.system: str = self.config["system"]
         self.direction: str = self.config.get("direction", "forward")
 
@@ -107,12 +111,19 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The settings in run.toml, by flat names; empty for a converted run."""
-        return read_toml(self.folder.settings) if self.folder.settings.exists() else {}
+        path = self.folder.settings
+        if not path.exists():
+            return {}
+        with errors_in(path):
+            flat, kinds = read_toml(path), setting_kinds(self.system, self.task)
+            for name in flat.keys() & kinds.keys():
+                convert(name, flat[name], kinds[name])  # raises InputError for a wrong type
+        return flat
 
     @property
     def task(self) -> str:
         """The task it was trained for: language, translation, masked, classify …"""
-        return str(self.config.get("task") or task_name(self.system))
+        return str(self.config.get("task") or task_name(self.config["system"]))
 
     @property
     def spec(self) -> Task:

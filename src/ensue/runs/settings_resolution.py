@@ -212,5 +212,10 @@ def _with_defaults(settings: Settings) -> Settings:
 
 def setting_names(system: str, task: str = "") -> list[str]:
     """Every setting's flat name."""
-    flat = [f.name for f in (*describe(RunSettings), *describe(model_class(system, task).Config))]
-    return flat + [f"{table}.{f.name}" for table, kind in tables(system, task).items() for f in describe(kind)]
+    return list(setting_kinds(system, task))
+
+
+def setting_kinds(system: str, task: str = "") -> dict[str, Any]:
+    """The type of every setting, by its flat name."""
+    flat = {f.name: f.kind for f in (*describe(RunSettings), *describe(model_class(system, task).Config))}
+    return flat | {f"{table}.{f.name}": f.kind for table, kind in tables(system, task).items() for f in describe(kind)}

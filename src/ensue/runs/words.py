@@ -25,7 +25,11 @@ class WordRun(Run):
     def vectors(self) -> WordVectors:
         """The vectors v, which are what people call word vectors."""
         matrix = self.model.embed.weight.detach().numpy()
-        return WordVectors(self.tokenizer.words, matrix, str(self))  # type: ignore[attr-defined]
+        words: list[str] = self.tokenizer.words  # type: ignore[attr-defined]
+        if len(words) != len(matrix):
+            what = f"has {counted(len(words), 'word')}, the model {counted(len(matrix), 'vector')}"
+            raise InputError(what, where=str(self.folder.tokenizer), hint="the folder may be damaged")
+        return WordVectors(words, matrix, str(self))
 
     @cached_property
     def contexts(self) -> WordVectors:

@@ -16,6 +16,7 @@ import numpy as np
 from ensue.core.errors import InputError
 from ensue.core.events import Report, abandon_when, report_notes
 from ensue.core.run_folder import RunFolder
+from ensue.core.schema import Items, Maybe, Number
 from ensue.core.seeds import derive
 from ensue.core.settings import check, check_below_one
 from ensue.core.wording import counted
@@ -23,6 +24,7 @@ from ensue.data.batches import array_digest
 from ensue.data.series import Series, read_series
 from ensue.data.series_columns import SeriesOptions
 from ensue.data.series_encoding import (
+    ENCODING_SCHEMA,
     SeriesEncoding,
     check_long_enough,
     fit_series_encoding,
@@ -252,6 +254,8 @@ class ForecastTask(Task):
     example_file = "my.csv"
     budget = 0.0
     short_evaluation = "data.eval_windows=50"
+    facts_schema = {"form": ENCODING_SCHEMA}
+    figures_schema = {"band": Maybe(Items(Items(Items(Number()))))}
     race = RaceSpec(
         name="forecast",
         measures=(

@@ -18,6 +18,7 @@ from ensue.core.device import check_device
 from ensue.core.errors import InputError
 from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
+from ensue.core.schema import Fields, Maybe, Number, Shape
 from ensue.core.table import Table
 from ensue.data.labelled_rows import LabelledRows
 from ensue.data.pair_tokens import PairTokens
@@ -147,6 +148,10 @@ class Task(ABC):
     kind: Any = None
     """The ``LabelKind`` of a task that labels."""
 
+    facts_schema: Mapping[str, Shape] = {}
+    """The fields of ``data`` in config.json that its runs read, and what they must be; all are required."""
+    figures_schema: Mapping[str, Shape] = {}
+    """The fields of ``figures.valid`` in config.json that its runs read, besides the measures of a race."""
     systems: Table = SYSTEMS
     """Where the model classes of its systems are."""
     accepts: tuple[str, ...] = ()
@@ -179,6 +184,17 @@ class Task(ABC):
     def reads_text(self) -> bool:
         """True if its data is tokenised."""
         return "tokenizer" in self.settings
+
+    @property
+    def config_schema(self) -> Shape:
+        """What the config.json of its runs must hold besides what every one does."""
+        value = Maybe(Number(finite=False))
+        measures = {
+            m.key: Fields({m.within: value}) if m.within else value for m in (self.race.measures if self.race else ())
+        }
+        figures = Fields(optional={"valid": Fields(optional={**measures, **self.figures_schema})})
+        required = {"data": Fields(self.facts_schema)} if self.facts_schema else {}
+        return Fields(required, optional={"figures": figures})
 
     def with_teacher(self) -> Task:
         """Return this task as a student learns it from a teacher."""

@@ -23,6 +23,7 @@ from torch import Tensor
 from ensue.core.errors import InputError
 from ensue.core.files import atomic_folder, read_json, write_json
 from ensue.core.manifest import damaged_files, digests_of, read_manifest, write_manifest
+from ensue.core.schema import Fields, Whole, check_schema
 from ensue.core.version import __version__
 
 Tensors = dict[str, Tensor]
@@ -163,7 +164,8 @@ class Checkpoints:
                         pass
         except (SafetensorError, OSError) as error:
             raise InputError(f"is damaged ({error})", where=str(path)) from error
-        read_json(path / PROGRESS)
+        progress = read_json(path / PROGRESS)
+        check_schema(progress, Fields({"step": Whole(0)}), str(path / PROGRESS))
 
     def read(self, path: Path) -> Checkpoint:
         """Read a valid checkpoint."""

@@ -8,7 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ensue.core.errors import read_errors
 from ensue.core.files import disk_errors, write_text
+from ensue.core.schema import Fields, Number, Whole
 
 
 class Metrics:
@@ -71,10 +73,28 @@ class Metrics:
             self.board.close()
 
 
+NUMBERS = (
+    "loss",
+    "lr",
+    "norm",
+    "norm_top",
+    "clipped",
+    "seconds",
+    "valid_loss",
+    "bits_per_byte",
+    "accuracy",
+    "f1",
+    "mase",
+)
+RECORD_SCHEMA = Fields({"step": Whole(0)}, optional=dict.fromkeys(NUMBERS, Number(finite=False)))
+"""What a record must be for charts."""
+
+
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Read all records of a run."""
+    """Read all records of a run; damaged lines are left out."""
     path = folder / "metrics.jsonl"
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    with read_errors(path, "is damaged"):
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     return [record for line in lines if (record := _record(line)) is not None]
 
 
@@ -82,6 +102,6 @@ def _record(line: str) -> dict[str, Any] | None:
     """Parse a line; None if it is damaged or half written."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None
+    return None if RECORD_SCHEMA.find(record, "") else record

@@ -18,9 +18,9 @@ import torch
 
 import ensue
 from ensue.core.cpu_load import CPULoad
-from ensue.core.device import check_bf16
+from ensue.core.device import check_bf16, check_device
 from ensue.core.durations import seconds
-from ensue.core.errors import InputError, Interrupted
+from ensue.core.errors import InputError, Interrupted, errors_in
 from ensue.core.events import Report, report_all, silent
 from ensue.core.files import write_text
 from ensue.core.memory import keep_freed_memory, release_freed_memory
@@ -113,7 +113,8 @@ def fit(
         resolved = resumed_settings(folder, what, typed, budget or 0.0, report)
         damaged = folder.damage() if folder.config.exists() else {}
         report_all([f"{folder.path / name}: {wrong}; it is written again" for name, wrong in damaged.items()], report)
-        if not damaged and folder.config.exists() and folder.read_config()["figures"]["stopped"] in DONE:
+        complete = not damaged and folder.config.exists()
+        if complete and folder.read_config().get("figures", {}).get("stopped") in DONE:
             report("note", {"text": f"{folder.path} is finished: there is nothing left to do"})
             return load(folder.path)
         return _train_run(folder, resolved, None, True, False, report, ranks)
@@ -197,6 +198,8 @@ def _train_in(
     _prepare_process(settings, ranks)
 
     if resume:
+        with errors_in(folder.settings):
+            settings = replace(settings, run=replace(settings.run, device=check_device(settings.run.device)))
         corpus = read_corpus(settings, folder, report, ranks)
         _check_unchanged(settings, corpus)
     else:

@@ -23,7 +23,7 @@ from ensue.models.ngram import NGram
 from ensue.nn.recurrent import Recurrent
 from ensue.runs.load import Run, load
 from ensue.verbs.fit import fit
-from ensue.verbs.racing.folder import check_deletable, delete_race, is_race, open_race
+from ensue.verbs.racing.folder import check_deletable, delete_race, is_race, open_race, read_race
 from ensue.verbs.racing.plan import Candidate, RacePlan, candidates, initial_run_facts, plan_race, read_shared_corpus
 from ensue.verbs.racing.results import Entrant, Race, mean_entrant, run_figures
 
@@ -149,7 +149,7 @@ def _run_paths(plan: RacePlan, candidate: Candidate, folder: Path) -> list[Path]
 def _make_folder(folder: Path, facts: dict[str, Any], resume: bool) -> None:
     """Make the folder, or check that it holds this race: one table must not mix results of different races."""
     if resume:
-        before = read_json(folder / "race.json")
+        before = read_race(folder)
         for name, title in IDENTITY.items():
             if before.get(name) != facts.get(name):
                 raise InputError(f"was a race with another {title}", where=str(folder), hint="--force starts a new one")

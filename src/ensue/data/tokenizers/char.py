@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ensue.data.spelling import Spellings
+from ensue.core.schema import Fields, Shape, Text
+from ensue.data.spelling import SPELLINGS_SCHEMA, Spellings
 from ensue.data.tokenizers.protocol import END, Ids, as_list, encode_utf8, printable, printable_bytes
 
 
@@ -32,11 +33,13 @@ class ByteTokenizer:
 
     def decode(self, ids: Ids) -> str:
         """Return the text; bytes that are not UTF-8 become �."""
-        return bytes(token for token in as_list(ids) if token != self.end).decode("utf-8", "replace")
+        return bytes(token for token in as_list(ids) if token < self.end).decode("utf-8", "replace")
 
     def name(self, token: int) -> str:
         """Return the byte in printable form."""
-        return END if token == self.end else printable_bytes(bytes([token]))
+        if token >= self.end:  # a model may have more tokens than its tokenizer
+            return END if token == self.end else f"<{token}>"
+        return printable_bytes(bytes([token]))
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Return 0: nothing is lost."""
@@ -58,6 +61,8 @@ class CharTokenizer:
     end = 0
     unknown = 1
     lines = False
+    schema: Shape = Fields({"letters": Text(), "spellings": SPELLINGS_SCHEMA})
+    """What ``restore`` reads."""
 
     def __init__(self, letters: str, spellings: Spellings) -> None:
         self.letters = letters
@@ -81,11 +86,11 @@ class CharTokenizer:
 
     def decode(self, ids: Ids) -> str:
         """Return the text; unknown characters become �."""
-        return "".join(self._text[token] for token in as_list(ids))
+        return "".join(self._text[token if token < self.size else self.unknown] for token in as_list(ids))
 
     def name(self, token: int) -> str:
-        """Return the character in printable form."""
-        return self._names[token]
+        """Return the character in printable form; a model may have more tokens than its tokenizer."""
+        return self._names[token] if token < self.size else f"<{token}>"
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Return the cost of spelling unknown characters."""

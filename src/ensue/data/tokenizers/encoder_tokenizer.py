@@ -49,6 +49,9 @@ class EncoderTokenizer(LibraryTokenizer):
         self.unknown = named if unknown is None else unknown
         vocabulary: dict[str, int] = inner.get_vocab()
         self.size = 1 + max(vocabulary.values())
+        used = (special.start, special.separator, special.end, special.pad, special.mask or 0, self.unknown or 0)
+        if not all(0 <= token < self.size for token in used):
+            raise InputError(f"a special token is {max(used)}, which is not one of the {self.size} tokens")
         self.spaced = "ByteLevel" in _component_types(self._state["pre_tokenizer"])
         self._cache = _word_cache(inner, self._state)
         known = self._state["normalizer"] is None and self._cache is not None and self.kind != "wordpiece"

@@ -10,7 +10,27 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from ensue.core.errors import InputError
+from ensue.core.schema import Either, Fields, Flag, Items, Maybe, Number, Row, Table, Text, Whole
 from ensue.data.tokenizers.protocol import encode_utf8
+
+MAX_ID = (1 << 22) - 1
+"""The largest id of a token: the library makes a table of all ids up to the largest."""
+MAX_HOLES = 1000
+"""Ids without a token, besides one for each token."""
+_ID, _NUMBER_LIST = Whole(0, MAX_ID), Items(Row((Text(), Number())))
+LIBRARY_SCHEMA = Fields(
+    {"model": Fields({"vocab": Either((_NUMBER_LIST, Table(_ID)))}, optional={"type": Text(), "unk_id": Maybe(_ID)})},
+    optional={"added_tokens": Maybe(Items(Fields({"id": _ID, "content": Text()}, optional={"special": Flag()})))},
+)
+"""What must hold before the library reads a ``tokenizer.json``."""
+
+
+def check_ids(state: Mapping[str, Any]) -> None:
+    """Raise InputError for ids far above the number of tokens: the library makes a table of all ids below them."""
+    vocab, added = state["model"]["vocab"], state.get("added_tokens") or ()
+    ids = [*(vocab.values() if isinstance(vocab, dict) else range(len(vocab))), *(token["id"] for token in added)]
+    if max(ids, default=0) > 2 * len(ids) + MAX_HOLES:
+        raise InputError(f"a token has the id {max(ids):,}, and there are {len(ids):,} tokens")
 
 
 class LibraryTokenizer:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ensue.core.errors import InputError, unknown_name
+from ensue.core.errors import InputError, errors_in, unknown_name
 from ensue.core.files import read_json, write_text
 from ensue.core.run_folder import RunFolder
+from ensue.core.schema import Table, Whole, check_schema
 from ensue.data.reading import measure_text, read_pieces
 from ensue.data.sources import Source
 from ensue.data.text_pieces import Part, as_parts
@@ -36,6 +37,11 @@ DEFAULT_VOCABULARY = {"char": None, "word": 20_000, "bpe": 4096, "wordpiece": 40
 
 MAX_FIT_BYTES = 1 << 27
 """Maximum size of the text that words and subwords are fitted to; a longer text is sampled evenly."""
+
+MAX_FILE_BYTES = 1 << 28
+"""Maximum size of a vocabulary or of merges, unpacked."""
+READ_ERRORS = (OSError, EOFError, ValueError, TypeError, RecursionError, zlib.error)
+"""What damaged files of a vocabulary raise."""
 
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -174,6 +180,7 @@ def restore_tokenizer(state: Any) -> Tokenizer:
         return ByteTokenizer()
     for tokenizer in (CharTokenizer, WordTokenizer, SpelledWordTokenizer, Vocabulary):
         if kind == tokenizer.kind:
+            check_schema(state, tokenizer.schema, "")
             return tokenizer.restore(state)
     if isinstance(state, dict) and "model" in state:
         return _from_library(state)
@@ -182,16 +189,16 @@ def restore_tokenizer(state: Any) -> Tokenizer:
 
 def _restore_file(state: Any, path: Path) -> Tokenizer:
     """Restore a tokenizer; errors name the file."""
-    try:
+    with errors_in(path, KeyError, TypeError, ValueError, hint="fit the tokenizer again"):
         return restore_tokenizer(state)
-    except InputError as error:
-        raise InputError(str(error), where=str(path)) from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError("is damaged", where=str(path), hint="fit the tokenizer again") from error
 
 
 def _from_library(state: dict[str, Any]) -> Tokenizer:
     """Restore a tokenizer of the ``tokenizers`` library: with one special token, the end token, or with several."""
+    from ensue.data.tokenizers.library import LIBRARY_SCHEMA, check_ids
+
+    check_schema(state, LIBRARY_SCHEMA, "")
+    check_ids(state)
     special = [token for token in state.get("added_tokens") or () if token.get("special")]
     if len(special) == 1:
         from ensue.data.tokenizers.subword import SubwordTokenizer
@@ -230,33 +237,28 @@ def _from_vocabulary(folder: Path) -> Tokenizer | None:
         if (file := folder / (BERT_FILE + ending)).exists():
             from ensue.data.tokenizers.bert import bert_from_lines
 
-            with _errors_name(file):
+            with errors_in(file, *READ_ERRORS):
                 return bert_from_lines(_read_text(file), _read_config(folder))
     return None
 
 
 def _from_merges(vocab: Path, merges: Path) -> Tokenizer:
     from ensue.data.tokenizers.bert import is_roberta, roberta_from_files
+    from ensue.data.tokenizers.library import MAX_ID
     from ensue.data.tokenizers.subword import gpt2_tokenizer
 
-    with _errors_name(vocab.parent):
+    with errors_in(vocab.parent, *READ_ERRORS):
         ids = json.loads(_read_text(vocab))
+        check_schema(ids, Table(Whole(0, MAX_ID)), str(vocab))
         if is_roberta(ids):
             return roberta_from_files(ids, _read_text(merges), _read_config(vocab.parent))
         return gpt2_tokenizer(ids, _read_text(merges))
 
 
 def _read_text(path: Path) -> str:
-    data = path.read_bytes()
-    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
-
-
-@contextmanager
-def _errors_name(path: Path) -> Iterator[None]:
-    """Convert errors of reading to one line that names the file or folder."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(str(error), where=str(path)) from error
-    except (OSError, EOFError, ValueError, TypeError) as error:
-        raise InputError(f"cannot be read ({error})", where=str(path)) from error
+    """Return the text of a small file, decompressed if its name ends in .gz."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise InputError("is too large for a vocabulary", where=str(path))
+    return data.decode("utf-8")

@@ -75,10 +75,13 @@ class SubwordTokenizer(LibraryTokenizer):
 
     def decode(self, ids: Ids) -> str:
         """Return the text; bytes that are not UTF-8 become �."""
-        return b"".join(self._bytes[token] for token in as_list(ids)).decode("utf-8", "replace")
+        known = (self._bytes[token] for token in as_list(ids) if token < self.size)
+        return b"".join(known).decode("utf-8", "replace")
 
     def name(self, token: int) -> str:
         """Return the token in printable form."""
+        if token >= self.size:  # a model may have more tokens than its tokenizer
+            return f"<{token}>"
         return self._end_name if token == self.end else printable_bytes(self._bytes[token])
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:

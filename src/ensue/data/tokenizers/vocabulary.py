@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ensue.core.errors import InputError
+from ensue.core.schema import Fields, Flag, Items, Shape, Text
 from ensue.data.tokenizers.protocol import Ids, join_words
 
 SPLITS = {"letters": re.compile(r"\n|[^\W_]+(?:'[^\W_]+)*"), "space": re.compile(r"\n|\S+")}
@@ -32,6 +33,8 @@ class Vocabulary:
     kind = "words"
     lines = True
     unknown = None
+    schema: Shape = Fields({"words": Items(Text()), "split": Text(tuple(SPLITS)), "lowercase": Flag()})
+    """What ``restore`` reads."""
 
     def __init__(self, words: Iterable[str], split: str = "letters", lowercase: bool = True) -> None:
         """``split``: letters or space; ``lowercase``: convert text to lower case."""
@@ -56,11 +59,11 @@ class Vocabulary:
 
     def decode(self, ids: Ids) -> str:
         """Return the words with spaces between them, newlines for breaks."""
-        return join_words(ids, SENTENCE_BREAK, self.words.__getitem__)
+        return join_words(ids, SENTENCE_BREAK, self.name)
 
     def name(self, token: int) -> str:
-        """Return the word."""
-        return self.words[token]
+        """Return the word; a model may have more tokens than its tokenizer."""
+        return self.words[token] if token < self.size else f"<{token}>"
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Return NaN, as the lost text has no cost here, and the number of unknown words."""

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ensue.core.errors import InputError
-from ensue.data.spelling import Spellings
+from ensue.core.schema import Fields, Items, Maybe, Shape, Text, Whole
+from ensue.data.spelling import SPELLINGS_SCHEMA, Spellings
 from ensue.data.tokenizers.protocol import Ids, encode_utf8, join_words
 
 if TYPE_CHECKING:
@@ -52,6 +53,16 @@ class WordTokenizer:
 
     kind = "word"
     lines = True
+    schema: Shape = Fields(
+        {
+            "names": Items(Text(), least=1),
+            "end": Whole(0),
+            "unknown": Maybe(Whole(0)),
+            "spellings": SPELLINGS_SCHEMA,
+            "gaps": Fields(dict.fromkeys(GAP_KINDS, SPELLINGS_SCHEMA)),
+        }
+    )
+    """What ``restore`` reads."""
 
     def __init__(
         self, names: Iterable[str], end: int, unknown: int | None, spellings: Spellings, gaps: Mapping[str, Spellings]
@@ -105,8 +116,8 @@ class WordTokenizer:
         return join_words(ids, self.end, self.name)
 
     def name(self, token: int) -> str:
-        """Return the word."""
-        return self.names[token]
+        """Return the word; a model may have more tokens than its tokenizer."""
+        return self.names[token] if token < self.size else f"<{token}>"
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Return the cost of spelling unknown words and white space, and the number of unknown words."""
@@ -136,6 +147,9 @@ class WordTokenizer:
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> WordTokenizer:
         """Return the tokenizer with this ``state``."""
+        for name in ("end", "unknown"):
+            if state[name] is not None and state[name] >= len(state["names"]):
+                raise InputError(f"{name} = {state[name]} is not one of the {len(state['names'])} tokens")
         gaps = {kind: Spellings.restore(gap) for kind, gap in state["gaps"].items()}
         spellings = Spellings.restore(state["spellings"])
         return cls(state["names"], state["end"], state["unknown"], spellings, gaps)

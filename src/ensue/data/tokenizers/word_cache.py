@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ensue.core.errors import InputError
 from ensue.data.text_pieces import cut_bytes
 
 CHUNK_BYTES = 1 << 12
@@ -79,7 +80,11 @@ class WordCache:
         return (ids[word] if word in ids else known[word] for word in words)
 
     def _batch(self, texts: list[str]) -> list[list[int]]:
-        return [encoded.ids for encoded in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
+        try:
+            return [encoded.ids for encoded in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
+        except Exception as error:  # the library raises no narrower type
+            hint = "the tokenizer may be damaged"
+            raise InputError(f"the text cannot be encoded ({error})", hint=hint) from error
 
 
 class LineWordCache(WordCache):

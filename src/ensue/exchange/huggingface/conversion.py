@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
+from ensue.core.schema import shown
 from ensue.exchange.huggingface.families import ACTIVATIONS, POOLER, Family, WeightMap
 from ensue.models.encoder import EncoderConfig
 from ensue.models.gpt import GPTConfig
 
 PARAMETER_SUFFIXES = (".weight", ".bias")
+MAX_SETTING = 1 << 31
+"""The largest number in a config.json."""
 ROBERTA_UNUSED_ROWS = 2
 """RoBERTa's unused position rows: one more than the id of its pad token, which is 1."""
 
@@ -86,7 +89,7 @@ def check_settings(family: Family, config: dict[str, Any], where: str) -> None:
         value = config.get(name, allowed[0])
         if value not in allowed:
             hint = f"it can be {' or '.join(map(str, allowed))}"
-            raise InputError(f"{name} = {value!r} is not supported", where=where, hint=hint)
+            raise InputError(f"{name} = {shown(value)} is not supported", where=where, hint=hint)
 
 
 def setting(family: Family, config: dict[str, Any], name: str, where: str) -> Any:
@@ -94,8 +97,9 @@ def setting(family: Family, config: dict[str, Any], name: str, where: str) -> An
     default = family.settings[name][1]
     value = config.get(name, default)
     kinds = (int, float) if isinstance(default, float) else (type(default),)
-    if not isinstance(value, kinds) or isinstance(value, bool):
-        raise InputError(f"{name} = {value!r} should be a {kinds[-1].__name__}", where=where)
+    large = isinstance(value, int | float) and not abs(value) <= MAX_SETTING
+    if not isinstance(value, kinds) or isinstance(value, bool) or large:
+        raise InputError(f"{name} = {shown(value)} should be a {kinds[-1].__name__}", where=where)
     return value
 
 
@@ -125,7 +129,7 @@ def head_dropout(family: Family, config: dict[str, Any], kind: str, where: str) 
     if share is None:
         return float(setting(family, config, family.their("dropout"), where))
     if not isinstance(share, int | float):
-        raise InputError(f"{name} = {share!r} should be a float", where=where)
+        raise InputError(f"{name} = {shown(share)} should be a float", where=where)
     return float(share)
 
 

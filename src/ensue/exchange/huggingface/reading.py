@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +17,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, errors_in
 from ensue.core.files import read_json
+from ensue.core.schema import Fields, Items, Maybe, Table, Text, Whole, check_schema, shown
 from ensue.exchange.huggingface.conversion import (
     backbone_settings,
     check_settings,
@@ -33,6 +35,7 @@ from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import KINDS, HeadConfig, Labelled
 from ensue.models.table import SYSTEMS
+from ensue.nn.planning import without_storage
 
 WEIGHTS_FILE, INDEX_FILE, CONFIG_FILE = "model.safetensors", "model.safetensors.index.json", "config.json"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
@@ -43,6 +46,18 @@ MAX_NAMES = 3
 """Names listed in an error; the rest are counted."""
 HEAD_TASKS = {"whole": ("classify", 0), "choice": ("choose", 1), "token": ("tag", 0), "span": ("answer", 2)}
 """The task of each head, and its number of outputs; 0 means one for each label."""
+
+
+CONFIG_SCHEMA = Fields(
+    optional={
+        "architectures": Maybe(Items(Text())),
+        "id2label": Maybe(Table(Text())),
+        "problem_type": Maybe(Text()),
+        "num_choices": Whole(1, 1 << 20),
+        "pad_token_id": Maybe(Whole(-1, 1 << 31)),
+    }
+)
+"""What config.json must be, besides the settings of its family."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +105,15 @@ def read_folder(path: str | Path) -> HubFolder:
     if not path.is_dir():
         raise InputError("there is no such folder", where=str(path))
     config = read_json(path / CONFIG_FILE)
-    if not isinstance(config, dict):
-        raise InputError("does not describe a model", where=where)
+    check_schema(config, CONFIG_SCHEMA, where)
     family = _family(config, where)
     architecture = _architecture(family, config, where)
     check_settings(family, config, where)
     raw, notes = _in_float32(_tensors(path))
     layers = setting(family, config, family.their("layers"), where)
+    if not 0 < layers <= len(raw):
+        what = f"{family.their('layers')} = {layers}, and there are {len(raw)} tensors"
+        raise InputError(what, where=where, hint="config.json belongs to another model, or is damaged")
     weights = _without_tied(family, config, _renamed(family, layers, raw), where)
     heads = _heads(family, architecture, weights)
     notes += _check_tensors(family, heads, layers, weights, str(path))
@@ -110,7 +127,24 @@ def read_folder(path: str | Path) -> HubFolder:
 
 
 def build_model(folder: HubFolder) -> ImportedModel:
-    """Build a masked or causal language model, or a labelling model, as the folder's class says, with its weights."""
+    """Build a masked or causal language model, or a labelling model, as the folder's class says, with its weights.
+
+    It is built without storage first: sizes that the folder's tensors do not have take no memory.
+    """
+    with errors_in(folder.where, RuntimeError, OverflowError, TypeError, ValueError, MemoryError):
+        with without_storage():
+            planned = _plan_model(folder)
+        _converted_weights(folder, planned.model)
+        imported = _plan_model(folder)
+    own = imported.model.state_dict()
+    with torch.no_grad():
+        for name, tensor in _converted_weights(folder, imported.model).items():
+            own[name].copy_(tensor)  # tied weights share one tensor, so copying once is enough
+    return imported
+
+
+def _plan_model(folder: HubFolder) -> ImportedModel:
+    """Build the model of a folder with initial weights."""
     family = FAMILIES[folder.family]
     settings = backbone_settings(family, folder.config, folder.where)
     kind = next((head for head in folder.heads if head in KINDS), None)
@@ -118,11 +152,11 @@ def build_model(folder: HubFolder) -> ImportedModel:
         return _labelling_model(folder, family, settings, kind)
     cls = SYSTEMS.load(family.system)
     if cls is GPTLanguageModel:
-        return ImportedModel(family.system, _load_weights(folder, cls(cls.Config(**settings)), ""), cls.task, None)
+        return ImportedModel(family.system, cls(cls.Config(**settings)), cls.task, None)
     pooled = any(_pools(family, head) for head in folder.heads)
     model = cls(cls.Config(**settings, pooled=pooled, next_sentence="next" in folder.heads))
     untrained = () if "masked" in folder.heads else ("masked",)
-    return ImportedModel(family.system, _load_weights(folder, model, "body."), cls.task, None, untrained)
+    return ImportedModel(family.system, model, cls.task, None, untrained)
 
 
 def _labelling_model(folder: HubFolder, family: Family, settings: dict[str, Any], kind: str) -> ImportedModel:
@@ -145,8 +179,8 @@ def _labelling_model(folder: HubFolder, family: Family, settings: dict[str, Any]
         kind=kind,
     )
     choices = folder.config.get("num_choices", 1) if kind == "choice" else 1
-    model = _load_weights(folder, Labelled(body, head, choices), "body.")
-    return ImportedModel(family.system, model, task, None if wanted else folder.labels)
+    labels = None if wanted else folder.labels
+    return ImportedModel(family.system, Labelled(body, head, choices), task, labels)
 
 
 def _outputs(folder: HubFolder, family: Family, kind: str) -> int:
@@ -168,23 +202,21 @@ def _check_task(folder: HubFolder, task: str, outputs: int, wanted: int) -> None
         raise InputError(f"a head with {outputs} outputs cannot {task}: that takes {wanted}", where=folder.where)
 
 
-def _load_weights(folder: HubFolder, model: nn.Module, ours: str) -> nn.Module:
-    """Load the folder's weights into the model; missing ones stay newly initialised."""
+def _converted_weights(folder: HubFolder, model: nn.Module) -> dict[str, Tensor]:
+    """Return the folder's weights under our names; raise an error for one whose size is not the model's."""
     family, own = FAMILIES[folder.family], model.state_dict()
     layers = int(getattr(model, "body", model).config.layers)  # type: ignore[union-attr, arg-type]
     pool = "body.pooler" if any(_pools(family, head) for head in folder.heads) else "dense"
+    ours = "" if isinstance(model, GPTLanguageModel) else "body."
     names = model_map(family, layers, folder.heads, ours, pool)
     new = import_weights(names, folder.weights, unused_rows(family, folder.config))
-    wrong = [name for name, tensor in new.items() if tensor.shape != own[name].shape]
+    wrong = [name for name, tensor in new.items() if name not in own or tensor.shape != own[name].shape]
     if wrong:
         theirs = [name for name, (here, _) in names.items() if here in wrong]
         size = tuple(folder.weights[theirs[0]].shape)
         what = f"{_listed(theirs)}: the sizes, e.g. {size}, are not those that {CONFIG_FILE} gives"
         raise InputError(what, where=str(folder.path))
-    with torch.no_grad():
-        for name, tensor in new.items():  # tied weights share one tensor, so copying once is enough
-            own[name].copy_(tensor)
-    return model
+    return new
 
 
 def _pools(family: Family, head: str) -> bool:
@@ -195,7 +227,7 @@ def _pools(family: Family, head: str) -> bool:
 def _family(config: dict[str, Any], where: str) -> Family:
     name = config.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        what = "has no model_type" if name is None else f"model_type {name!r} is not supported"
+        what = "has no model_type" if name is None else f"model_type {shown(name)} is not supported"
         raise InputError(what, where=where, hint=f"available: {', '.join(FAMILIES)}")
     return FAMILIES[name]
 
@@ -203,11 +235,11 @@ def _family(config: dict[str, Any], where: str) -> Family:
 def _architecture(family: Family, config: dict[str, Any], where: str) -> str:
     """Return the folder's class; the base class if none is given."""
     names = config.get("architectures") or list(family.classes)[:1]
-    if not isinstance(names, list):
-        raise InputError(f"architectures = {names!r} should be a list of classes", where=where)
     known = next((name for name in names if name in family.classes), None)
     if known is None:
-        raise InputError(f"{names[0]} is not supported", where=where, hint=f"available: {', '.join(family.classes)}")
+        raise InputError(
+            f"{shown(names[0])} is not supported", where=where, hint=f"available: {', '.join(family.classes)}"
+        )
     return str(known)
 
 
@@ -220,7 +252,7 @@ def _labels(config: dict[str, Any], where: str) -> tuple[str, ...] | None:
         labels = tuple(numbered[number] for number in range(len(numbered)))
     except (AttributeError, ValueError, KeyError) as error:
         raise InputError("id2label does not number its labels 0, 1, 2, …", where=where) from error
-    twice = next((label for label in labels if labels.count(label) > 1), None)
+    twice = next((label for label, count in Counter(labels).items() if count > 1), None)
     if twice is not None:
         raise InputError(f"id2label has the label {twice!r} twice", where=where, hint="give each a name of its own")
     return labels
@@ -232,9 +264,9 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         return _file(path / WEIGHTS_FILE)
     if (path / INDEX_FILE).exists():
         index = read_json(path / INDEX_FILE)
-        names = index.get("weight_map") if isinstance(index, dict) else None
-        files = list(names.values()) if isinstance(names, dict) else []
-        if not files or any(Path(str(name)).name != name for name in files):
+        check_schema(index, Fields({"weight_map": Table(Text())}), str(path / INDEX_FILE))
+        files = list(index["weight_map"].values())
+        if not files or any(Path(name).name != name or "\0" in name for name in files):
             raise InputError("is damaged: it does not name the files of this folder", where=str(path / INDEX_FILE))
         tensors: dict[str, Tensor] = {}
         for name in sorted(set(files)):
@@ -267,8 +299,9 @@ def _file(path: Path) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = load_file(path)
     except FileNotFoundError as error:
         raise InputError("is missing", where=str(path)) from error
-    except SafetensorError as error:
-        raise InputError(f"is damaged: {error}", where=str(path)) from error
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        reason = ascii(str(error).splitlines()[0] if str(error) else type(error).__name__)[1:-1]
+        raise InputError(f"is damaged: {reason}", where=str(path)) from error
     return tensors
 
 

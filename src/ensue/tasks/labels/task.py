@@ -13,6 +13,7 @@ import torch
 from ensue.core.errors import InputError
 from ensue.core.events import Report, abandon_when, report_notes
 from ensue.core.run_folder import RunFolder
+from ensue.core.schema import Items, Maybe, Number, Text, Whole
 from ensue.core.seeds import derive
 from ensue.core.settings import check, describe
 from ensue.core.table import load_target
@@ -163,6 +164,8 @@ class LabelTask(Task):
     default_system = "bert"
     example_file = "train.tsv"
     short_evaluation = "data.eval_examples=50"
+    facts_schema = {"labels": Items(Text()), "length": Whole(1), "stride": Whole(0), "choices": Whole(1)}
+    figures_schema = {"threshold": Maybe(Number())}
     kind: LabelKind
     race: RaceSpec
 

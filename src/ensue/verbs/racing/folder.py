@@ -7,10 +7,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, errors_in
 from ensue.core.files import disk_errors, read_json
 from ensue.core.run_files import PARTIAL, SOURCE_TOKENIZER, TOKENIZER, delete_files, is_empty, strangers
 from ensue.core.run_folder import RunFolder
+from ensue.core.schema import Either, Fields, Items, Maybe, Number, Table, Text, Whole, check_schema, shown
 from ensue.look.race import RaceRecord, entrant_name
 from ensue.models.table import FORECASTERS, SYSTEMS
 from ensue.tasks.table import race_task
@@ -82,14 +83,64 @@ def is_race(folder: str | PathLike[str]) -> bool:
     return (Path(folder) / RESULTS).is_file()
 
 
+MAX_NAME = 100
+"""Maximum length of a system's name, which is part of the name of a folder."""
+_AMOUNT = Maybe(Number())
+_ENTRANT = Fields(
+    {"system": Text()},
+    optional={
+        "start": Text(),
+        **dict.fromkeys(("seconds", "bytes", "parameters", "tokens"), _AMOUNT),
+        "labels": Whole(0),
+        "seeds": Items(Table(_AMOUNT)),
+    },
+)
+RACE_SCHEMA = Fields(
+    {"systems": Items(_ENTRANT), "data": Items(Text()), "match": Text(), "budget": Maybe(Either((Text(), Number())))},
+    optional={
+        "task": Text(),
+        "shares": Maybe(Items(Whole(1))),
+        "from": Maybe(Fields(optional={"run": Text()})),
+        "settings": Table(),
+        **dict.fromkeys(("valid_tokens", "valid_bytes", "threads"), Whole(1)),
+        "valid_surcharge_bits": Number(),
+    },
+)
+"""What race.json must be."""
+TEXT_SCHEMA = Fields({"valid_tokens": Whole(1), "valid_bytes": Whole(1), "valid_surcharge_bits": Number()})
+"""What race.json of language models holds, for their bits per byte during training."""
+
+
+def read_race(folder: Path) -> dict[str, Any]:
+    """The contents of race.json."""
+    file = folder / "race.json"
+    race: dict[str, Any] = read_json(file)
+    check_schema(race, RACE_SCHEMA, str(file))
+    for name, entrant in ((entrant["system"], entrant) for entrant in race["systems"]):
+        folder_name = f"{name}{entrant.get('start', '')}"
+        if Path(folder_name).name != folder_name or len(folder_name) > MAX_NAME or "\0" in folder_name:
+            raise InputError(f"{shown(name)} is not the name of a system", where=str(file))
+        for key in ("start", "labels", "seeds") if race.get("shares") else ("start",) if race.get("from") else ():
+            if key not in entrant:
+                raise InputError(f"{name} has no {key}", where=str(file), hint="the file may be damaged")
+    return race
+
+
 def open_race(folder: str | PathLike[str]) -> RaceRecord:
     """The results of a race and the metrics of its entrants."""
     path = Path(folder)
     if not is_race(path):
         raise InputError("holds no race", where=str(path), hint="`ensue race … --out` makes one")
-    race = read_json(path / RESULTS)
-    _, rules = race_task(race.get("task", "lm"))
+    race = read_race(path)
+    with errors_in(path / "race.json"):
+        _, rules = race_task(race.get("task", "lm"))
     measure = rules.measure
+    seeds = Items(Fields({measure.key: Number()}))
+    costs = {} if race.get("shares") else {"seconds": _AMOUNT, "bytes": _AMOUNT}
+    shape = Fields({measure.key: Maybe(Number()), **costs}, optional={"seeds": seeds} if race.get("shares") else {})
+    check_schema(race["systems"], Items(shape), str(path / "race.json"), "systems")
+    if "task" not in race:
+        check_schema(race, TEXT_SCHEMA, str(path / "race.json"))
     if all(entrant[measure.key] is None for entrant in race["systems"]):
         raise InputError("has no result to draw yet", where=str(path), hint="`ensue race … --resume` continues it")
     folders = {entrant_name(race, entrant): _folder(path, entrant) for entrant in race["systems"]}
@@ -100,7 +151,7 @@ def open_race(folder: str | PathLike[str]) -> RaceRecord:
 def runs_of(folder: str | PathLike[str]) -> list[Path]:
     """The folders of a race's runs, best first; of several seeds the first, of label shares the largest."""
     path = Path(folder)
-    race = read_json(path / RESULTS)
+    race = read_race(path)
     largest = max(race.get("shares") or [0])
     entrants = [entrant for entrant in race["systems"] if not largest or entrant["labels"] == largest]
     runs = (_folder(path, entrant, largest) for entrant in entrants)
