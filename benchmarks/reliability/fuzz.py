@@ -123,8 +123,12 @@ def limits() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
+class TooSlow(BaseException):
+    """A case takes too long; no ``except Exception`` catches it."""
+
+
 def _too_slow(number: int, frame: Any) -> None:
-    raise TimeoutError(f"more than {SECONDS_PER_CASE} seconds")
+    raise TooSlow(f"more than {SECONDS_PER_CASE} seconds")
 
 
 def run_case(target: Target, workshop: Workshop, number: int) -> tuple[str, str]:
@@ -154,6 +158,7 @@ def run_case(target: Target, workshop: Workshop, number: int) -> tuple[str, str]
 
 
 def _outcome(target: Target) -> tuple[str, str]:
+    start = time.monotonic()
     try:
         with limits():
             target.use()
@@ -161,6 +166,8 @@ def _outcome(target: Target) -> tuple[str, str]:
         message = str(error)
         if "\n" in message or message.encode("utf-8", "replace").decode() != message:
             return "traceback", f"a message that cannot be shown on one line: {message!r}"
+        if time.monotonic() - start > SECONDS_PER_CASE:  # a library that returns to Python too late
+            return "traceback", f"refused after {time.monotonic() - start:.0f} seconds"
         return "refused", ""
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):

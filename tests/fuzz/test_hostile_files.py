@@ -118,6 +118,11 @@ def test_ids_far_above_the_number_of_tokens_are_refused(hub):
         refused(lambda: load_tokenizer(hub), "tokenizer.json")
 
 
+def test_a_very_long_special_token_is_refused_at_once(hub):
+    change(hub / "tokenizer.json", "added_tokens", 0, "content", to="x" * 100_000)
+    refused(lambda: load_tokenizer(hub), "tokenizer.json")
+
+
 @pytest.mark.parametrize("name", ["layers", "experts", "hidden", "vocabulary", "context", "heads"])
 @pytest.mark.parametrize("value", [10**9, 10**30, -1, None, "\ud800", [], {}])
 def test_sizes_of_a_run_take_no_memory_before_they_are_checked(run, name, value):

@@ -105,12 +105,16 @@ class Text(Shape):
 
     allowed: tuple[str, ...] = ()
     """If there are some, the text must be one of them."""
+    most: int = MAX_WHOLE
+    """Maximum length."""
 
     def find(self, value: Any, key: str) -> Mismatch | None:
         """Return the value unless it is such a text."""
-        if isinstance(value, str) and is_unicode(value) and (not self.allowed or value in self.allowed):
+        short = isinstance(value, str) and len(value) <= self.most
+        if short and is_unicode(value) and (not self.allowed or value in self.allowed):
             return None
-        return Mismatch(key, value, f"one of {', '.join(self.allowed)}" if self.allowed else "text")
+        longest = f" of at most {self.most:,} characters" if self.most < MAX_WHOLE else ""
+        return Mismatch(key, value, f"one of {', '.join(self.allowed)}" if self.allowed else f"text{longest}")
 
 
 @dataclass(frozen=True, slots=True)

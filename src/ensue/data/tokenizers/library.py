@@ -17,10 +17,12 @@ MAX_ID = (1 << 22) - 1
 """The largest id of a token: the library makes a table of all ids up to the largest."""
 MAX_HOLES = 1000
 """Ids without a token, besides one for each token."""
+_NAME = Text(most=1000)
+"""The text of an added token; the library takes minutes to prepare the search for a very long one."""
 _ID, _NUMBER_LIST = Whole(0, MAX_ID), Items(Row((Text(), Number())))
 LIBRARY_SCHEMA = Fields(
     {"model": Fields({"vocab": Either((_NUMBER_LIST, Table(_ID)))}, optional={"type": Text(), "unk_id": Maybe(_ID)})},
-    optional={"added_tokens": Maybe(Items(Fields({"id": _ID, "content": Text()}, optional={"special": Flag()})))},
+    optional={"added_tokens": Maybe(Items(Fields({"id": _ID, "content": _NAME}, optional={"special": Flag()})))},
 )
 """What must hold before the library reads a ``tokenizer.json``."""
 
