@@ -102,7 +102,7 @@ def _served(folders: list[Path]) -> Iterator[tuple[str, int]]:
 async def beside_clients_that_never_read(address: str) -> list[Row]:
     """Honest clients alone, then beside others until those are dropped, then alone again, since machines vary."""
     await _honest(address, 5.0)
-    alone = await _honest(address, DROPPED_AFTER / 2)
+    earlier = await _honest(address, DROPPED_AFTER / 2)
     unreading = [_never_reads(address, number) for number in range(UNREADING)]
     try:
         beside = await _honest(address, DROPPED_AFTER)
@@ -110,16 +110,17 @@ async def beside_clients_that_never_read(address: str) -> list[Row]:
     finally:
         for client in unreading:
             client.close()
-    alone += await _honest(address, DROPPED_AFTER / 2)
+    later = await _honest(address, DROPPED_AFTER / 2)
     rows = []
     for name, figure in (("median", statistics.median), ("95th percentile", _p95)):
-        before, after = 1000 * figure(alone), 1000 * figure(beside)
+        first, middle, last = (1000 * figure(some) for some in (earlier, beside, later))
+        ratio = middle / (1000 * figure(earlier + later))
         rows.append(
             Row(
                 f"{name} latency of {HONEST} clients beside {UNREADING} that never read",
                 f"at most {SLOWER:g} times that without them",
-                f"{after / before:.2f} times ({before:.1f} → {after:.1f} ms, {len(beside)} requests)",
-                after <= SLOWER * before,
+                f"{ratio:.2f} times ({first:.1f} ms before, {middle:.1f} beside, {last:.1f} after; {len(beside)} requests)",
+                ratio <= SLOWER,
             )
         )
     what = f"clients dropped that have read nothing for {DROPPED_AFTER:g} s"

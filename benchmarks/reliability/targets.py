@@ -67,8 +67,8 @@ class Target:
 
 
 def open_run(path: Path) -> Run:
-    """Open a run as it is: the one place where a check of digests, which would refuse any change, is left out."""
-    return ensue.load(path)
+    """Open a run as it is, without its digests, which would refuse any change."""
+    return ensue.load(path, verify=False)
 
 
 class Workshop:
