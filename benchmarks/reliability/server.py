@@ -119,7 +119,7 @@ async def beside_clients_that_never_read(address: str) -> list[Row]:
             Row(
                 f"{name} latency of {HONEST} clients beside {UNREADING} that never read",
                 f"at most {SLOWER:g} times that without them",
-                f"{ratio:.2f} times ({first:.1f} ms before, {middle:.1f} beside, {last:.1f} after; {len(beside)} requests)",
+                f"{ratio:.2f} times ({first:.1f} ms before, {middle:.1f} beside, {last:.1f} after; {len(beside)})",
                 ratio <= SLOWER,
             )
         )

@@ -48,6 +48,7 @@ def test_all_of_the_text_is_counted_and_the_figure_is_of_a_model_of_the_rest(min
         ".lock",
         "README.md",
         "config.json",
+        "manifest.json",
         "model.safetensors",
         "run.toml",
         "tokenizer.json",
