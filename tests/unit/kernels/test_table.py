@@ -100,6 +100,11 @@ def mixture(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
     return rand(rows, D, dtype=dtype), experts, rand(rows, 2, dtype=dtype), chosen
 
 
+def rotated(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
+    angles = torch.arange(9, dtype=dtype)[None, :, None] * torch.tensor([1.0, 0.1, 1.0, 0.1], dtype=dtype)
+    return rand(rows, 9, 21, dtype=dtype), angles.cos(), angles.sin(), 16
+
+
 BOTH, DOUBLE = (torch.float32, torch.float64), (torch.float64,)
 CASES = [
     *(
@@ -119,6 +124,7 @@ CASES = [
     Case("attention", "scaled_dot_product", padded(5), {"causal": True}, rows=5, types=DOUBLE),
     Case("packed_attention", "short", packed, rows=6, empty=False),
     Case("packed_attention", "grouped", packed, {"causal": True}, False, rows=6, types=BOTH, empty=False),
+    Case("rotary", "one_pass", rotated, rows=20, empty=False),
     Case(
         "cross_entropy",
         "sliced",
