@@ -4,7 +4,7 @@
     h_t = step(a_t, h_{t-1})             one cell
 
 The reference is the loop that defines every recurrent layer. The fused implementation is torch's own layer for the
-same equation, where the cell names one.
+same equation, where the cell names one; the compiled one (ensue.kernels.recurrent_scan) trains small layers faster.
 
 Legend: B rows, T time, D input width, N hidden width.
 """
@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from ensue.kernels.kernel import Fast, Kernel
 from ensue.kernels.lstmp import lstmp
+from ensue.kernels.recurrent_scan import SCANS, able
 
 CellState = tuple[Tensor, ...]
 """A cell's state, with the output h first: (h,) or (h, c), each (B, N)."""
@@ -75,7 +76,16 @@ def _can_fuse(cell: Any, x: Tensor, memory: CellState, lengths: Tensor | None = 
     return bool(cell.fused) and cell.watch is None and (lengths is None or cell.bounded)
 
 
-scan = Kernel("recurrent", _reference, Fast("fused", _fused, _can_fuse))
+def _compiled(cell: Any, x: Tensor, memory: CellState, lengths: Tensor | None = None) -> tuple[Tensor, CellState]:
+    return SCANS[cell.fused](x.contiguous(), (cell.weight_x, cell.weight_h, cell.bias), memory)
+
+
+def _can_compile(cell: Any, x: Tensor, memory: CellState, lengths: Tensor | None = None) -> bool:
+    plain_cell = cell.watch is None and lengths is None and cell.output == cell.hidden
+    return plain_cell and able(cell.fused, x, memory, cell.weight_x, cell.weight_h, cell.bias)
+
+
+scan = Kernel("recurrent", _reference, Fast("compiled", _compiled, _can_compile), Fast("fused", _fused, _can_fuse))
 """Outputs (B, T, N) and the state at each row's last token: (cell, x (B, T, D), state, lengths=None).
 
 ``cell`` is an ``ensue.nn.recurrent.Cell``.
