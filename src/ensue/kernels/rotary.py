@@ -23,7 +23,7 @@ from ensue.kernels.threads import loopable, run
 
 def _reference(x: Tensor, cos: Tensor, sin: Tensor, width: int) -> Tensor:
     """The equation."""
-    heads = x[..., :width].unflatten(-1, (-1, cos.shape[-1]))  # (B, T, heads, d)
+    heads = x[..., :width].view(*x.shape[:2], width // cos.shape[-1], cos.shape[-1])  # (B, T, heads, d)
     left, right = heads.chunk(2, dim=-1)
     y = heads * cos[:, :, None] + torch.cat([-right, left], dim=-1) * sin[:, :, None]
     return torch.cat([y.flatten(2), x[..., width:]], dim=-1)

@@ -24,8 +24,8 @@ from ensue.kernels import (
     decode_runner,
     dropout,
     feed_forward,
+    gru,
     matmul,
-    recurrent_scan,
     rotary,
     short_attention,
     threads,
@@ -87,7 +87,7 @@ def guarded_run(run: Callable[..., None]) -> Callable[..., None]:
 def install(patch: pytest.MonkeyPatch) -> None:
     """Run all loops on guarded memory."""
     wrapped = guarded_run(threads.run)
-    ours = (add_norm, blocked_attention, cross_entropy, dropout, feed_forward, matmul, recurrent_scan, rotary)
+    ours = (add_norm, blocked_attention, cross_entropy, dropout, feed_forward, gru, matmul, rotary)
     for module in (*ours, short_attention):
         patch.setattr(module, "run", wrapped)
 

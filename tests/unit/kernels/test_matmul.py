@@ -134,7 +134,7 @@ def test_smaller_products_take_the_other_library_only_for_a_round_number_of_toke
 ) -> None:
     monkeypatch.setattr(module, "_amd", lambda: True)
     weight = torch.randn(128, 128)
-    assert 512 * 128 * 128 < module.LARGE and 501 * 128 * 128 >= module.SMALL
+    assert module.LARGE > 512 * 128 * 128 and module.SMALL <= 501 * 128 * 128
     matmul(torch.randn(501, 128), weight)  # padded rows have as many numbers of tokens as they like
     matmul(torch.randn(32, 1024), torch.randn(128, 1024))  # a beam
     assert not counted

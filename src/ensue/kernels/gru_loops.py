@@ -1,10 +1,10 @@
-"""LSTM and GRU over time, forward and backward; see ensue.kernels.recurrent_scan for the equations.
+"""The GRU over time, forward and backward; see ensue.kernels.gru for the equations.
 
 All threads go through time together. Each has some of the hidden units, PANEL at a time, and the weights of these stay
 in its cache; it writes their part of h_t, or of the gradient, into a buffer that all read at the next step. After each
 step threads wait for each other.
 
-Legend: B rows, T time, N hidden width, G gates. A loop is given ``a``, the row of numbers that
+Legend: B rows, T time, N hidden width. A loop is given ``a``, the row of numbers that
 ``ensue.kernels.threads.run`` makes; after three sizes and the address of a barrier they are addresses.
 """
 
@@ -51,64 +51,7 @@ def _addresses(builder: Any, arguments: Any) -> list[Any]:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def lstm_units(context: Any, sums: Any, gates: Any, apart: Any, cells: Any, out: Any) -> Any:
-    """A step of PANEL units of one row: U h, (G, PANEL); W x + b, ``apart`` from gate to gate, written over by gates;
-    c before and after it and tanh c; h, twice."""
-
-    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        v, apart = Vectors(builder), arguments[2]
-        before, after, activated, h, copy = _addresses(builder, arguments[3:])
-        with cgutils.for_range(builder, INT64(PANEL // LANES)) as step:
-            at = (INT64(LANES), step.index)
-            a = [
-                v.add(
-                    v.load(arguments[1], (apart, INT64(gate)), at), v.load(arguments[0], (INT64(PANEL), INT64(gate)), at)
-                )
-                for gate in range(4)
-            ]
-            i, f, o = (v.sigmoid(a[gate])[0] for gate in (0, 1, 3))
-            candidate = _tanh(v, a[2])
-            for gate, value in enumerate((i, f, candidate, o)):
-                v.store(value, arguments[1], (apart, INT64(gate)), at)
-            c = v.add(v.mul(f, v.load(before, at)), v.mul(i, candidate))
-            tanh = _tanh(v, c)
-            for value, to in ((c, after), (tanh, activated), (v.mul(o, tanh), h), (v.mul(o, tanh), copy)):
-                v.store(value, to, at)
-        return context.get_dummy_value()
-
-    return types.void(sums, gates, apart, cells, out), make
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def lstm_units_backward(context: Any, gates: Any, apart: Any, cells: Any, above: Any, by: Any, copy: Any) -> Any:
-    """The gradient of that step: gates; c before it and tanh c after it; ∂h from above and from the next step, and ∂c,
-    written over by that of c before; ∂ of the gates' inputs, twice."""
-
-    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        v, (gates, apart), copy = Vectors(builder), arguments[:2], arguments[5]
-        before, activated, above, after, by_c, by = _addresses(builder, arguments[2:5])
-        with cgutils.for_range(builder, INT64(PANEL // LANES)) as step:
-            at = (INT64(LANES), step.index)
-            i, f, candidate, o = (v.load(gates, (apart, INT64(gate)), at) for gate in range(4))
-            tanh, by_h = v.load(activated, at), v.add(v.load(above, at), v.load(after, at))
-            c = v.add(v.load(by_c, at), _tanh_slope(v, v.mul(by_h, o), tanh))
-            values = (
-                _slope(v, v.mul(c, candidate), i),
-                _slope(v, v.mul(c, v.load(before, at)), f),
-                _tanh_slope(v, v.mul(c, i), candidate),
-                _slope(v, v.mul(by_h, tanh), o),
-            )
-            for gate, value in enumerate(values):
-                v.store(value, by, (apart, INT64(gate)), at)
-                v.store(value, copy, (apart, INT64(gate)), at)
-            v.store(v.mul(c, f), by_c, at)
-        return context.get_dummy_value()
-
-    return types.void(gates, apart, cells, above, by, copy), make
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def gru_units(context: Any, sums: Any, gates: Any, apart: Any, hidden: Any, out: Any) -> Any:
+def units(context: Any, sums: Any, gates: Any, apart: Any, hidden: Any, out: Any) -> Any:
     """A step of PANEL units of one row: U h; W x + b, written over by gates; h before it; U h of the candidate, which
     is kept; h, twice."""
 
@@ -132,7 +75,7 @@ def gru_units(context: Any, sums: Any, gates: Any, apart: Any, hidden: Any, out:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def gru_units_backward(context: Any, gates: Any, apart: Any, hidden: Any, above: Any, by: Any, copy: Any) -> Any:
+def units_backward(context: Any, gates: Any, apart: Any, hidden: Any, above: Any, by: Any, copy: Any) -> Any:
     """The gradient of that step: gates; h before it and U h of the candidate; ∂h from above, from the next step's U h
     and from its z, which is written over; ∂ (W x + b), ∂ (U h), and the latter again."""
 
@@ -166,11 +109,11 @@ def share(a: Any, barrier: int, chunks: int) -> Any:
 
 
 @inner
-def pack(weight: int, panels: int, G: int, N: int, first: int, last: int) -> None:
-    """U (G N, N) as panels of Uᵀ: chunk, gate, input, unit."""
+def pack(weight: int, panels: int, N: int, first: int, last: int) -> None:
+    """U (3 N, N) as panels of Uᵀ: chunk, gate, input, unit."""
     for chunk in range(first, last):
-        for gate in range(G):
-            to = panels + 4 * (chunk * G + gate) * N * PANEL
+        for gate in range(3):
+            to = panels + 4 * (chunk * 3 + gate) * N * PANEL
             for unit in range(0, PANEL, LANES):
                 row = weight + 4 * (gate * N + chunk * PANEL + unit) * N
                 for k in range(0, N, LANES):
@@ -179,38 +122,13 @@ def pack(weight: int, panels: int, G: int, N: int, first: int, last: int) -> Non
 
 
 @loop
-def lstm(a: Any) -> None:
-    """U, its panels, gates (B, T, 4 N), c (T + 1, B, N), tanh c (B, T, N), h (B, T, N), h of two steps (2, B, N + 16),
-    and a workspace (B + 3, G, PANEL) for each chunk."""
-    B, T, N, barrier = a[2], a[3], a[4], a[5]
-    wide, row, size = N + LANES, 4 * N, 4 * PANEL
-    first, last = share(a, barrier, N // PANEL)
-    pack(a[6], a[7], 4, N, first, last)
-    for t in range(T):
-        for chunk in range(first, last):
-            sums, unit = a[13] + 4 * chunk * (B + 3) * size, chunk * PANEL
-            h = a[12] + 4 * (t % 2) * B * wide
-            for gate in range(4):
-                multiply((sums + 4 * gate * PANEL, size), (h, wide), a[7] + 4 * (chunk * 4 + gate) * N * PANEL, B, N)
-            for b in range(B):
-                here, inside = 4 * ((b * T + t) * N + unit), 4 * (b * N + unit)
-                lstm_units(
-                    sums + 4 * b * size,
-                    a[8] + 4 * ((b * T + t) * row + unit),
-                    N,
-                    (a[9] + 4 * t * B * N + inside, a[9] + 4 * (t + 1) * B * N + inside, a[10] + here),
-                    (a[11] + here, a[12] + 4 * (((t + 1) % 2 * B + b) * wide + unit)),
-                )
-        call(barrier)
-
-
-@loop
-def gru(a: Any) -> None:
-    """U, its panels, gates (B, T, 3 N), U h of the candidate (B, T, N), h (B, T, N), h of two steps and workspaces."""
+def gru_steps(a: Any) -> None:
+    """U, its panels, gates (B, T, 3 N), U h of the candidate (B, T, N), h (B, T, N), h of two steps (2, B, N + 16)
+    and a workspace (B + 3, 3 PANEL) for each chunk."""
     B, T, N, barrier = a[2], a[3], a[4], a[5]
     wide, row, size = N + LANES, 3 * N, 3 * PANEL
     first, last = share(a, barrier, N // PANEL)
-    pack(a[6], a[7], 3, N, first, last)
+    pack(a[6], a[7], N, first, last)
     for t in range(T):
         for chunk in range(first, last):
             sums, unit = a[12] + 4 * chunk * (B + 3) * size, chunk * PANEL
@@ -219,7 +137,7 @@ def gru(a: Any) -> None:
                 multiply((sums + 4 * gate * PANEL, size), (h, wide), a[7] + 4 * (chunk * 3 + gate) * N * PANEL, B, N)
             for b in range(B):
                 here, inside = 4 * ((b * T + t) * N + unit), 4 * (b * wide + unit)
-                gru_units(
+                units(
                     sums + 4 * b * size,
                     a[8] + 4 * ((b * T + t) * row + unit),
                     N,
@@ -252,40 +170,8 @@ def copy_panel(context: Any, x: Any, to: Any) -> Any:
 
 
 @loop
-def lstm_backward(a: Any) -> None:
-    """U, its panels, gates, c, tanh c, ∂h from above (B, T, N), ∂h and ∂c of the last step (B, N), which become those
-    before the first, ∂ of the gates' inputs (B, T, 4 N), the same of two steps (2, B, 4 N + 16), and workspaces."""
-    B, T, N, barrier = a[2], a[3], a[4], a[5]
-    wide, row = 4 * N + LANES, 4 * N
-    first, last = share(a, barrier, N // PANEL)
-    copy_panels(a[6], a[7], row, N, first, last)
-    for back in range(T + 1):
-        t = T - 1 - back
-        for chunk in range(first, last):
-            unit, by_h = chunk * PANEL, a[15] + 4 * chunk * (B + 3) * PANEL
-            if back:
-                later = a[14] + 4 * ((t + 1) % 2) * B * wide
-                multiply((by_h, np.int64(PANEL)), (later, wide), a[7] + 4 * chunk * row * PANEL, B, row)
-            for b in range(B):
-                inside, after = 4 * (b * N + unit), by_h + 4 * b * PANEL
-                if t < 0:
-                    copy_panel(after, a[12] + inside)
-                    continue
-                here, gates = 4 * ((b * T + t) * N + unit), 4 * ((b * T + t) * row + unit)
-                lstm_units_backward(
-                    a[8] + gates,
-                    N,
-                    (a[9] + 4 * t * B * N + inside, a[10] + here),
-                    (a[11] + here, after if back else a[12] + inside, a[16] + inside),
-                    (a[13] + gates,),
-                    a[14] + 4 * ((t % 2 * B + b) * wide + unit),
-                )
-        call(barrier)
-
-
-@loop
-def gru_backward(a: Any) -> None:
-    """U, its panels, gates, U h of the candidate, h before each step (T-first), ∂h from above, ∂h of the last step,
+def gru_steps_backward(a: Any) -> None:
+    """U, its panels, gates, U h of the candidate, h before each step (B, T, N), ∂h from above, ∂h of the last step,
     which becomes that before the first, ∂ (W x + b) and ∂ (U h) (B, T, 3 N), the latter of two steps, workspaces and
     ∂h by way of z (B, N)."""
     B, T, N, barrier = a[2], a[3], a[4], a[5]
@@ -305,7 +191,7 @@ def gru_backward(a: Any) -> None:
                     copy_panel(after, a[12] + inside)
                     continue
                 here, gates = 4 * ((b * T + t) * N + unit), 4 * ((b * T + t) * row + unit)
-                gru_units_backward(
+                units_backward(
                     a[8] + gates,
                     N,
                     (a[10] + here, a[9] + here),
