@@ -28,6 +28,8 @@ ARGUMENT = types.CPointer(types.int64)
 OPTIONS: dict[str, Any] = {"fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
 """Sums may be reordered, so that they use vectors. Division by zero raises nothing: a thread that left its loop would
 let the others wait for ever."""
+EXACT: dict[str, Any] = {"error_model": "numpy"}
+"""Each operation is rounded as torch rounds it."""
 
 
 @cache
@@ -49,7 +51,16 @@ def cached(compiled: Any) -> Any:
 
 def loop(function: Callable[[Any], None]) -> Any:
     """Compile a loop to a C function (decorator)."""
-    compiled = CFunc(function, normalize_signature(types.void(ARGUMENT)), locals={}, options=OPTIONS)
+    return _compiled(function, OPTIONS)
+
+
+def exact_loop(function: Callable[[Any], None]) -> Any:
+    """Compile a loop whose results are those of torch's operations to the bit (decorator)."""
+    return _compiled(function, EXACT)
+
+
+def _compiled(function: Callable[[Any], None], options: dict[str, Any]) -> Any:
+    compiled = CFunc(function, normalize_signature(types.void(ARGUMENT)), locals={}, options=options)
     cached(compiled).compile()
     return compiled
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,7 @@ from torch import Tensor, nn
 from ensue.kernels.autograd_guards import plain
 from ensue.kernels.decode_program import FEW, OUT, OUTPUTS, ROWS, CacheView, DecodeProgram, NotCompilable
 from ensue.kernels.kernel import forced
-from ensue.kernels.threads import LANES, loopable, torch_threads
+from ensue.kernels.threads import LANES, barrier, loopable, torch_threads
 
 PAGE = 4096
 """The workspaces of two threads begin a multiple of this apart, so that none writes where another reads."""
@@ -105,16 +103,6 @@ def _at_least(workspace: Tensor, size: int) -> Tensor:
     """The workspace, or a larger one where it has fewer than ``size`` bytes."""
     with torch.inference_mode(False):
         return workspace if len(workspace) >= size else torch.empty(size, dtype=torch.uint8, device="cpu")
-
-
-@cache
-def barrier() -> int:
-    """The address of GOMP_barrier(), at which threads wait for each other; 0 where torch has another OpenMP."""
-    if torch_threads() is None:
-        return 0
-    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-    found = getattr(library, "GOMP_barrier", None)
-    return 0 if found is None else int(ctypes.cast(found, ctypes.c_void_p).value or 0)
 
 
 def fingerprint(model: nn.Module) -> list[int] | None:

@@ -2,10 +2,11 @@
 
     y = x Wᵀ + b,   ∂x = ∂y W,   ∂W = ∂yᵀ x,   ∂b = Σ ∂y
 
-Torch multiplies with MKL, which leaves a tenth of what AMD's processors can do. oneDNN, which torch also has, does not,
-where it reads the rows of its left matrix in order: y and ∂x. For ∂W the smaller of the two matrices is transposed
-first, which pays where the product is large. oneDNN generates code for every size it sees, which takes half a
-millisecond, so small products stay with MKL.
+Torch multiplies with MKL, which leaves half of what AMD's newer processors can do. oneDNN, which torch also has, does
+not, where it reads the rows of its left matrix in order: y and ∂x. For ∂W the smaller of the two matrices is transposed
+first. oneDNN generates code for every size it sees, which takes half a millisecond and half a megabyte. So a product
+that is not large is left to MKL, unless its number of tokens is a round one: windows of text and packed rows have few
+such numbers, padded rows have many others. Tiny products stay with MKL: a call of oneDNN takes longer.
 
 The choice depends on the processor and on sizes, never on timings: a resumed run computes the same.
 
@@ -27,8 +28,12 @@ from ensue.kernels.kernel import Fast, Kernel
 from ensue.kernels.threads import LANES, loopable, run
 
 LARGE = 1 << 27
-"""The least M · D · N for oneDNN."""
+"""The least M · D · N for oneDNN whatever M is."""
 LARGE_TRANSPOSED = 3 << 27
+"""The same where a matrix has to be transposed first."""
+SMALL = 1 << 22
+"""The least M · D · N for oneDNN where M is round."""
+SMALL_TRANSPOSED = 1 << 23
 """The same where a matrix has to be transposed first."""
 MULTIPLE = 64
 """The largest multiple that ``spare`` rounds to."""
@@ -43,11 +48,20 @@ def _amd() -> bool:
         return False
 
 
+def _large(tokens: int, size: int, large: int, small: int) -> bool:
+    """True if a product of ``size`` multiplications over M = ``tokens`` is worth oneDNN's code for it."""
+    return size >= large or (size >= small and tokens >= MULTIPLE and not spare(tokens))
+
+
 def _onednn_is_faster(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
     """True where oneDNN should compute x Wᵀ."""
+    return _large(len(x), x.numel() * len(weight), LARGE, SMALL) and _onednn_can_run(x, weight)
+
+
+def _onednn_can_run(x: Tensor, weight: Tensor) -> bool:
+    """True on processors where oneDNN is the faster, for matrices that it reads in order."""
     return bool(
-        x.numel() * len(weight) >= LARGE
-        and x.device.type == "cpu"
+        x.device.type == "cpu"
         and x.dtype == torch.float32 == weight.dtype
         and x.is_contiguous()
         and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
@@ -102,8 +116,8 @@ def _gradient_onednn(above: Tensor, x: Tensor) -> Tensor:
 
 
 def _gradient_onednn_is_faster(above: Tensor, x: Tensor) -> bool:
-    large = above.numel() * x.shape[1] >= LARGE_TRANSPOSED
-    return large and above.is_contiguous() and _onednn_is_faster(x, above.T)
+    large = _large(len(x), above.numel() * x.shape[1], LARGE_TRANSPOSED, SMALL_TRANSPOSED)
+    return large and above.is_contiguous() and _onednn_can_run(x, above)
 
 
 weight_gradient = Kernel(
@@ -136,10 +150,10 @@ def _layer_onednn(layer: nn.Module, x: Tensor) -> Tensor:
 def _layer_onednn_is_faster(layer: nn.Module, x: Tensor) -> bool:
     return (
         type(layer) is nn.Linear
-        and x.numel() * layer.out_features >= LARGE
+        and _large(x.numel() // layer.in_features, x.numel() * layer.out_features, LARGE, SMALL)
         and unhooked(layer)
         and plain(x, layer.weight, layer.bias)
-        and _onednn_is_faster(x, layer.weight)
+        and _onednn_can_run(x, layer.weight)
     )
 
 

@@ -14,6 +14,7 @@ from ensue.kernels.kernel import Kernel
 from ensue.kernels.lstmp import lstmp
 from ensue.kernels.matmul import linear, matmul, weight_gradient
 from ensue.kernels.recurrent import scan
+from ensue.kernels.rotary import rotate
 
 _ALL: tuple[Kernel[..., Any], ...] = (
     feed_forward,
@@ -21,6 +22,7 @@ _ALL: tuple[Kernel[..., Any], ...] = (
     dropout_add,
     attend,
     attend_packed,
+    rotate,
     mean_cross_entropy,
     lstmp,
     scan,

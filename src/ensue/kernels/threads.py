@@ -71,6 +71,16 @@ def torch_threads() -> Any:
     return start
 
 
+@cache
+def barrier() -> int:
+    """The address of GOMP_barrier(), at which threads wait for each other; 0 where torch has another OpenMP."""
+    if torch_threads() is None:
+        return 0
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    found = getattr(library, "GOMP_barrier", None)
+    return 0 if found is None else int(ctypes.cast(found, ctypes.c_void_p).value or 0)
+
+
 def loopable(*tensors: Tensor) -> bool:
     """True if a loop can run over these tensors: float32 on the CPU, and torch's threads are known."""
     for tensor in tensors:

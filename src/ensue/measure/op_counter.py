@@ -232,6 +232,11 @@ def _blocked_attention(times: int, arguments: tuple[Any, ...]) -> int:
     return int(times * 2 * len(queries) * (len(keys) // rows) * heads * width)
 
 
+def _recurrent_steps(arguments: tuple[Any, ...]) -> int:
+    """FLOPs of loops with rows, steps, width, a barrier and U (G N, N) first: U h of every step, or its gradient."""
+    return int(2 * arguments[0] * arguments[1] * arguments[4].numel())
+
+
 QUERIES = 9
 """The index of the queries in the arguments of blocked attention; each tensor is followed by its stride."""
 LOOPS: dict[str, Callable[[tuple[Any, ...]], int]] = {
@@ -239,5 +244,7 @@ LOOPS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "attend_backward": partial(_short_attention, 4),
     "attend_blocks": partial(_blocked_attention, 2),
     "attend_blocks_backward": partial(_blocked_attention, 4),
+    "gru_steps": _recurrent_steps,
+    "gru_steps_backward": _recurrent_steps,
 }
-"""FLOPs of our compiled loops (see ensue.kernels.short_attention_loops), from their arguments."""
+"""FLOPs of our compiled loops (files that end in _loops in ensue.kernels), from their arguments."""

@@ -8,12 +8,17 @@ Legend: B rows, T tokens of the longest row, M tokens of all rows, K positions o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
 from torch import Tensor
 
+from ensue.kernels.autograd_guards import visible
 from ensue.kernels.packing import AttentionRows, Packing
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,8 @@ class Layout:
     """(1 or B, T), the positions of tokens in their texts; (M,) of packed ones. None: the mixer's own state knows."""
     packing: Packing | None = None
     """How rows lie one after the other; None: they are padded."""
+    _kept: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What layers computed from the positions."""
 
     @staticmethod
     def packed(lengths: Tensor | None, packing: Packing) -> Layout:
@@ -42,6 +49,15 @@ class Layout:
     def at(self, positions: Tensor) -> Layout:
         """The same with positions."""
         return replace(self, positions=positions)
+
+    def once(self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """What ``compute`` makes of the positions: the first layer that asks computes it, those after it share it."""
+        if visible():  # a compiler has to see where a value comes from
+            return compute()
+        if key not in self._kept:
+            self._kept[key] = compute()
+        value: Value = self._kept[key]
+        return value
 
     def pad(self, x: Tensor) -> tuple[Tensor, Layout]:
         """Packed tokens (M, D) as padded ones (B, T, D), and their layout."""

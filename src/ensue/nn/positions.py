@@ -84,20 +84,15 @@ class Rotary(nn.Module):
 
     def __init__(self, width: int, base: float = 10000.0) -> None:
         super().__init__()
+        self.base = base
         self.register_buffer("speeds", base ** (-torch.arange(0, width, 2).double() / width), persistent=False)
 
     def forward(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-        """cos and sin for positions (B or 1, T), as (B or 1, 1, T, d)."""
+        """cos and sin for positions (B or 1, T), as (B or 1, T, d)."""
         speeds: Tensor = self.speeds  # type: ignore[assignment]
         angles = positions[..., None].double() * speeds
-        angles = torch.cat([angles, angles], dim=-1)[:, None]
+        angles = torch.cat([angles, angles], dim=-1)
         return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn x (B, H, T, d) by angles given as cos and sin."""
-    left, right = x.chunk(2, dim=-1)
-    return x * cos + torch.cat([-right, left], dim=-1) * sin
 
 
 class LinearBias(nn.Module):

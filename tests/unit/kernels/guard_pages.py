@@ -24,7 +24,9 @@ from ensue.kernels import (
     decode_runner,
     dropout,
     feed_forward,
+    gru,
     matmul,
+    rotary,
     short_attention,
     threads,
 )
@@ -85,7 +87,8 @@ def guarded_run(run: Callable[..., None]) -> Callable[..., None]:
 def install(patch: pytest.MonkeyPatch) -> None:
     """Run all loops on guarded memory."""
     wrapped = guarded_run(threads.run)
-    for module in (add_norm, blocked_attention, cross_entropy, dropout, feed_forward, matmul, short_attention):
+    ours = (add_norm, blocked_attention, cross_entropy, dropout, feed_forward, gru, matmul, rotary)
+    for module in (*ours, short_attention):
         patch.setattr(module, "run", wrapped)
 
     def buffer(program: decode_program.DecodeProgram, width: int) -> Tensor:

@@ -126,3 +126,19 @@ def test_numbers_of_rows_come_again() -> None:
     for low in (512, 1024):  # of all numbers between two powers of two sixteen are left
         assert len({rows + spare(rows) for rows in range(low + 1, 2 * low + 1)}) == 16
     assert all(16 * spare(rows) <= rows for rows in range(5000))
+
+
+@onednn
+def test_smaller_products_take_the_other_library_only_for_a_round_number_of_tokens(
+    counted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_amd", lambda: True)
+    weight = torch.randn(128, 128)
+    assert module.LARGE > 512 * 128 * 128 and module.SMALL <= 501 * 128 * 128
+    matmul(torch.randn(501, 128), weight)  # padded rows have as many numbers of tokens as they like
+    matmul(torch.randn(32, 1024), torch.randn(128, 1024))  # a beam
+    assert not counted
+    matmul(torch.randn(512, 128), weight)
+    assert len(counted) == 1
+    assert weight_gradient.choice(torch.randn(512, 128), torch.randn(512, 128)) == "onednn"
+    assert weight_gradient.choice(torch.randn(501, 128), torch.randn(501, 128)) == "reference"

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ensue.kernels import cross_entropy, matmul
+from ensue.kernels import cross_entropy, gru, matmul
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.kernels.kernel import use
 from ensue.kernels.packing import AttentionRows, Packing
@@ -88,9 +88,9 @@ def recurrent(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
     return tuple(rand(*shape, dtype=dtype) for shape in shapes)
 
 
-def cell(rows: int, dtype: torch.dtype, kind: type[Cell] = LSTMCell) -> tuple[Any, ...]:
-    one = kind(D, 16).to(dtype)
-    state = tuple(rand(rows, 16, dtype=dtype) for _ in one.start(1))
+def cell(rows: int, dtype: torch.dtype, kind: type[Cell] = LSTMCell, hidden: int = 16) -> tuple[Any, ...]:
+    one = kind(D, hidden).to(dtype)
+    state = tuple(rand(rows, hidden, dtype=dtype) for _ in one.start(1))
     return one, rand(rows, 5, D, dtype=dtype), state
 
 
@@ -98,6 +98,11 @@ def mixture(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
     experts = (torch.sin, torch.cos, torch.tanh)
     chosen = torch.stack([torch.arange(rows) % 3, (torch.arange(rows) + 1) % 3], dim=1)
     return rand(rows, D, dtype=dtype), experts, rand(rows, 2, dtype=dtype), chosen
+
+
+def rotated(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
+    angles = torch.arange(9, dtype=dtype)[None, :, None] * torch.tensor([1.0, 0.1, 1.0, 0.1], dtype=dtype)
+    return rand(rows, 9, 21, dtype=dtype), angles.cos(), angles.sin(), 16
 
 
 BOTH, DOUBLE = (torch.float32, torch.float64), (torch.float64,)
@@ -119,6 +124,7 @@ CASES = [
     Case("attention", "scaled_dot_product", padded(5), {"causal": True}, rows=5, types=DOUBLE),
     Case("packed_attention", "short", packed, rows=6, empty=False),
     Case("packed_attention", "grouped", packed, {"causal": True}, False, rows=6, types=BOTH, empty=False),
+    Case("rotary", "one_pass", rotated, rows=20, empty=False),
     Case(
         "cross_entropy",
         "sliced",
@@ -129,6 +135,7 @@ CASES = [
     Case("lstmp", "fused", recurrent, rows=4, types=BOTH, empty=False),
     Case("recurrent", "fused", cell, rows=4, types=BOTH, empty=False),
     Case("recurrent", "fused", lambda n, t: cell(n, t, GRUCell), rows=4, types=BOTH, empty=False),
+    *(Case("recurrent", "gru", lambda n, t: cell(n, t, GRUCell, 96), rows=rows, empty=False) for rows in (5, 9, 23)),
     Case("experts", "grouped", mixture, rows=9, types=BOTH),
     Case("linear", "onednn", lambda n, t: (layers(t)[0], rand(n, D, dtype=t))),
     Case("matmul", "onednn", lambda n, t: (torch.randn(n, D), torch.randn(48, D), torch.randn(48)), {}, False),
@@ -143,6 +150,7 @@ def any_size(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(matmul, "LARGE", 1)
     monkeypatch.setattr(matmul, "LARGE_TRANSPOSED", 1)
     monkeypatch.setattr(matmul, "_amd", lambda: True)
+    monkeypatch.setattr(gru, "_avx512", lambda: True)
     monkeypatch.setattr(cross_entropy, "FEW", 0)
     monkeypatch.setattr(cross_entropy, "COLUMNS", 37)
     threads = torch.get_num_threads()
@@ -206,7 +214,7 @@ def test_outputs_and_gradients_are_those_of_the_reference(case: Case) -> None:
 def test_gradients_of_gradients_are_those_of_the_reference(case: Case) -> None:
     if not case.gradients:
         pytest.skip("runs outside autograd")
-    if case.fast == "scaled_dot_product" or case.kernel == "recurrent":
+    if case.fast == "scaled_dot_product" or (case.kernel, case.fast) == ("recurrent", "fused"):
         pytest.skip("torch's kernel is not twice differentiable")
     for dtype in case.types:
         args = made(case, dtype)

@@ -13,6 +13,8 @@ beam folds their queries into one row (``ensue.nn.key_value_cache``).
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -26,10 +28,11 @@ from ensue.kernels.attention import (
 )
 from ensue.kernels.int8 import part
 from ensue.kernels.matmul import linear
+from ensue.kernels.rotary import rotate
 from ensue.nn.key_value_cache import SHARED, KeyValueCache
 from ensue.nn.layout import PADDED, Layout
 from ensue.nn.mixers.mixer import Mixed, Mixer, MixerConfig
-from ensue.nn.positions import Rotary, rotate
+from ensue.nn.positions import Rotary
 from ensue.nn.state import zeros_beside
 
 
@@ -77,9 +80,9 @@ class SelfAttention(Mixer):
         past = self._usable(past, T, layout, weights)
         k = past.each
         projected = linear(self.project, x.reshape(x.shape[0] // k, k * T, x.shape[2]))  # (B/k, k·T, …)
-        query, key, value = self._heads(projected)
         positions = past.positions(T) if layout.positions is None else layout.positions  # (1 or B, T)
-        query, key = self._rotated(query, key, positions.repeat(1, k))
+        projected = self._rotated(projected, positions, layout, k)
+        query, key, value = self._heads(projected)
         cache = past.append(key, value, layout.lengths)
         bias = (
             None
@@ -87,7 +90,7 @@ class SelfAttention(Mixer):
             else self.score_bias(positions, past.key_positions(positions, cache.written))
         )
         if past.fresh and bias is None and not 0 < self.span < T:  # all that may be seen was projected just now
-            parts = (projected,) if self.rotary is None and self.kv_heads == self.heads else (query, key, value)
+            parts = (projected,) if self.kv_heads == self.heads else (query, key, value)
             y = attend(self._as_projected(parts), self.heads, causal=True, dropout=dropout)
         else:
             mask = None if T == 1 and past.whole(self.span) else past.visible(T, cache.written, self.span)
@@ -121,11 +124,11 @@ class SelfAttention(Mixer):
     def _both(self, parts: tuple[Tensor, ...], layout: Layout, weights: bool) -> tuple[Tensor, Tensor | None]:
         """Attend in both directions among what was projected."""
         lengths = None if layout.lengths is None else layout.lengths.clamp(min=1)  # an empty row must see something
-        query, key, value = self._heads(*parts)
         if self.rotary is not None:
-            steps = torch.arange(key.shape[2], device=key.device)[None]
-            query, key = self._rotated(query, key, steps if layout.positions is None else layout.positions)
-        if self.rotary is not None or self.kv_heads != self.heads:
+            steps = torch.arange(parts[0].shape[1], device=parts[0].device)[None]
+            parts = (self._rotated(parts[0], steps if layout.positions is None else layout.positions, layout),)
+        query, key, value = self._heads(*parts)
+        if self.kv_heads != self.heads:
             parts = (query, key, value)
         mask = bias = None
         if self.score_bias is not None or weights:
@@ -153,9 +156,18 @@ class SelfAttention(Mixer):
             one if one.dim() == 3 else shared_heads(one, self.heads).transpose(1, 2).flatten(2) for one in parts
         )
 
-    def _rotated(self, query: Tensor, key: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys turned by their positions (1 or B, T); as they lie in memory, (B, T, H, d)."""
+    def _rotated(self, projected: Tensor, positions: Tensor, layout: Layout, each: int = 1) -> Tensor:
+        """Queries and keys among what was projected (B, T, …) rotated by their positions (1 or B, T).
+
+        ``each`` rows of a beam, folded into one, are at the same positions.
+        """
         if self.rotary is None:
-            return query, key
-        angles = [one.transpose(1, 2) for one in self.rotary(positions, query)]
-        return tuple(rotate(one.transpose(1, 2), *angles).transpose(1, 2) for one in (query, key))  # type: ignore[return-value]
+            return projected
+        angles = partial(self.rotary, positions, projected)
+        if positions is layout.positions:  # every layer's
+            cos, sin = layout.once((self.rotary.base, self.head_width, projected.dtype), angles)
+        else:
+            cos, sin = angles()
+        if each > 1:
+            cos, sin = cos.repeat(1, each, 1), sin.repeat(1, each, 1)
+        return rotate(projected, cos, sin, self.sizes[0] + self.sizes[1])

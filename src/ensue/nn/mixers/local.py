@@ -49,9 +49,10 @@ class LocalAttention(SelfAttention):
 
     def _both(self, parts: tuple[Tensor, ...], layout: Layout, weights: bool) -> tuple[Tensor, Tensor | None]:
         """Attend in both directions, under a band of 2 span − 1 positions."""
+        steps = torch.arange(parts[-1].shape[1], device=parts[-1].device)
+        if self.rotary is not None:
+            parts = (self._rotated(parts[0], steps[None], Layout()),)
         query, key, value = self._heads(*parts)
-        steps = torch.arange(key.shape[2], device=key.device)
-        query, key = self._rotated(query, key, steps[None])
         mask = ((steps[:, None] - steps).abs() < self.span)[None, None]
         if layout.lengths is not None:  # padding sees itself, or it would be NaN
             real = (steps < layout.lengths[:, None])[:, None, None]
