@@ -45,6 +45,8 @@ class Pace:
     budget: float
     steps: int = 0
     """The largest number of steps; 0 means no limit."""
+    counts_first: bool = True
+    """Whether the first step counts, which pays for compilation and set-up; in a comparison it does not."""
     spent: float = 0.0
     """Seconds used so far."""
     evaluations: int = 0
@@ -69,10 +71,11 @@ class Pace:
         self.longest["an evaluation"] = max(self.longest["an evaluation"], seconds)
 
     def add_step(self, seconds: float) -> None:
-        """Count a step. The first one of a process is not typical: it pays for compilation and set-up."""
-        self.spent += seconds
+        """Count a step; the first one of a process is not part of the mean."""
+        first = self._count == 0.0
+        self.spent += seconds if self.counts_first or not first else 0.0
         self.longest["a step"] = max(self.longest["a step"], seconds)
-        if self._count == 0.0:
+        if first:
             self._count = math.ulp(1.0)
             return
         kept = 0.5 ** (seconds / (MEMORY_SHARE * self.budget))
@@ -104,7 +107,7 @@ class Pace:
             return planned
         if left < seconds:  # one more, so that the schedule ends, unless that takes too long
             fits = self.spent + seconds <= self.budget * LAST_STEP_EXCESS
-            steps = step + (fits and planned > step)
+            steps = step + fits
         else:
             steps = step + int(left / seconds)
         self.last_revision = max(self.spent, math.ulp(1.0))

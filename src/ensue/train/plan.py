@@ -120,7 +120,8 @@ class Plan:
 
     def settings(self, settings: AnySettings) -> AnySettings:
         """Return the settings with this plan, from which the training can be repeated."""
-        plan = tuple(map(str, self.revisions)) if len(self.revisions) > 1 else ()
+        plain = len(self.revisions) == 1 and not self.threads
+        plan = () if plain else tuple(map(str, self.revisions))
         return replace(settings, steps=self.revisions[-1].steps, plan=plan)
 
 

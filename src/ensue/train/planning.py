@@ -27,7 +27,8 @@ def plan_by_budget(training: Training, steps_per_epoch: int, load: CPULoad, fixe
     steps = resolve_steps(settings, steps_per_epoch).steps if limited else 0
     adapt = not fixed_threads and training.device.type == "cpu" and training.ranks.world_size == 1
     adapt = adapt and "OMP_NUM_THREADS" not in os.environ
-    pace = Pace(settings.budget, steps=steps, most_threads=torch.get_num_threads() if adapt else 0, load=load)
+    most = torch.get_num_threads() if adapt else 0
+    pace = Pace(settings.budget, steps=steps, counts_first=covers_all, most_threads=most, load=load)
     threads = pace.suitable_threads(pace.most_threads)
     training.plan = Plan([Revision(0, steps or PROVISIONAL_STEPS, threads)])
     torch.set_num_threads(threads or torch.get_num_threads())

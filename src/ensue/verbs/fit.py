@@ -361,6 +361,8 @@ def _fit_by_gradient(work: Fit, training: Training, steps_per_epoch: int) -> Tra
         torch.set_num_threads(threads)
         if training.metrics is not None:
             training.metrics.close()
+    if training.pace is not None and outcome.stopped == "finished":
+        record_plan()  # also if it was never revised
     settings = planned()
     ranks.copy_full_weights(model, full)
     if not ranks.first:

@@ -61,6 +61,19 @@ def test_a_first_step_that_compiles_does_not_count_as_the_speed():
     assert 90 < used <= 104 and progress.step > 700
 
 
+def test_a_comparison_does_not_count_the_compilation_in_the_first_step():
+    pace = Pace(100.0, counts_first=False)
+    pace.add_step(30.0)
+    pace.add_step(1.0)
+    assert pace.spent == 1.0 and pace.step_seconds == pytest.approx(1.0)
+
+
+def test_threads_are_recorded_even_if_the_plan_is_never_revised():
+    settings = Plan([Revision(0, 50, 1)]).settings(TrainSettings())
+    assert settings.plan == ("0: 50 steps, 1 thread",) and fixed_plan(settings).threads == 1
+    assert Plan([Revision(0, 50, 0)]).settings(TrainSettings()).plan == ()
+
+
 def test_a_step_longer_than_the_budget_is_the_only_one():
     progress, used, *_ = simulated(lambda now: 300.0)
     assert (progress.step, used) == (1, 300.0)
