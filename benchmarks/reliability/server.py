@@ -6,7 +6,8 @@ A small ``gpt`` and a small ``lstm`` are served on 127.0.0.1 by a process of the
 
 Never-readers: 20 honest clients ask at a steady pace (completions, next tokens, health checks), first alone, then
 beside 50 clients that pipeline requests for large files and views or open streams, and read nothing, then alone again.
-Reported are the ratios of the honest clients' median and 95th percentile, and how many of the 50 the server has dropped.
+Reported are the ratios of the honest clients' median and 95th percentile over the whole time, the first seconds
+included in which the 50 are still served, and how many of them the server has dropped.
 
 Memory: 20,000 mixed requests (completions, streams, views, verbs, bad bodies, unknown paths, files of the page, and
 clients that leave early); resident memory after the first 2,000 against the highest afterwards.
@@ -119,7 +120,7 @@ async def beside_clients_that_never_read(address: str) -> list[Row]:
             Row(
                 f"{name} latency of {HONEST} clients beside {UNREADING} that never read",
                 f"at most {SLOWER:g} times that without them",
-                f"{ratio:.2f} times ({first:.1f} ms before, {middle:.1f} beside, {last:.1f} after; {len(beside)} requests)",
+                f"{ratio:.2f} times ({first:.1f} ms before, {middle:.1f} beside, {last:.1f} after)",
                 ratio <= SLOWER,
             )
         )
