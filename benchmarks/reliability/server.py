@@ -134,7 +134,10 @@ def _p95(seconds: list[float]) -> float:
 
 
 async def _honest(address: str, seconds: float) -> list[float]:
-    """Latencies of honest clients; every request must succeed."""
+    """Latencies of honest clients, from when a request was due; every request must succeed.
+
+    Each client keeps its own schedule, so that a slow answer neither hides later requests nor makes all ask at once.
+    """
     requests: list[tuple[str, str, dict[str, Any] | None]] = [
         ("POST", "/v1/completions", {"model": "gpt", "prompt": "The", "max_tokens": 16, "temperature": 0}),
         ("POST", "/api/next", {"model": "lstm", "text": "The number of"}),
@@ -143,16 +146,16 @@ async def _honest(address: str, seconds: float) -> list[float]:
     latencies: list[float] = []
 
     async def ask(number: int, client: httpx.AsyncClient) -> None:
-        await asyncio.sleep(PACE * number / HONEST)
-        end, turn = time.perf_counter() + seconds, number
-        while (start := time.perf_counter()) < end:
+        due = began + PACE * number / HONEST
+        for turn in range(number, number + int(seconds / PACE)):
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
             method, path, body = requests[turn % len(requests)]
             answer = await client.request(method, path, json=body)
             assert answer.status_code == 200, answer.text
-            latencies.append(time.perf_counter() - start)
-            turn += 1
-            await asyncio.sleep(max(0.0, PACE - latencies[-1]))
+            latencies.append(time.perf_counter() - due)
+            due += PACE
 
+    began = time.perf_counter()
     async with httpx.AsyncClient(base_url=address, timeout=GIVE_UP) as client:
         await asyncio.gather(*(ask(number, client) for number in range(HONEST)))
     return latencies
