@@ -10,7 +10,8 @@ Reported are the ratios of the honest clients' median and 95th percentile over t
 included in which the 50 are still served, and how many of them the server has dropped.
 
 Memory: 20,000 mixed requests (completions, streams, views, verbs, bad bodies, unknown paths, files of the page, and
-clients that leave early); resident memory after the first 2,000 against the highest afterwards.
+clients that leave early), eight at a time; resident memory after the first 2,000 against the highest of all later
+looks, one every 250 requests, when none is running.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ DROPPED_AFTER = 45.0
 """Seconds after which the server must have dropped a client that does not read: its limit and a margin."""
 WARM_UP = 2_000
 """Requests before memory is measured: what is made once is made then."""
-WORKERS = 8
+WORKERS, BATCH = 8, 250
+"""Requests at the same time, and between two looks at the memory, for which all of them end."""
 SLOWER, GROWTH = 2.0, 5.0
 """Targets: at most so many times the latency, and so many MB."""
 GIVE_UP = 120.0
@@ -190,19 +192,20 @@ def _was_dropped(client: socket.socket) -> bool:
 
 async def memory_over_requests(address: str, process: int, count: int) -> list[Row]:
     """Resident memory over mixed requests."""
-    chance, sizes, statuses = random.Random(0), [], Counter[int]()
-    numbers = iter(range(count))
+    chance, statuses = random.Random(0), Counter[int]()
+    sizes: list[float] = []
 
-    async def work(client: httpx.AsyncClient) -> None:
-        for number in numbers:
-            if number >= WARM_UP and number % 200 == 0:
-                sizes.append(_resident(process))
+    async def work(client: httpx.AsyncClient, numbers: Iterator[int]) -> None:
+        for _ in numbers:
             statuses[await _mixed_request(client, chance)] += 1
 
     start = time.perf_counter()
     async with httpx.AsyncClient(base_url=address, timeout=GIVE_UP) as client:
-        await asyncio.gather(*(work(client) for _ in range(WORKERS)))
-    sizes.append(_resident(process))
+        for done in range(0, count, BATCH):
+            numbers = iter(range(BATCH))
+            await asyncio.gather(*(work(client, numbers) for _ in range(WORKERS)))
+            if done + BATCH >= WARM_UP:
+                sizes.append(_resident(process))  # no request is running
     rate = count / (time.perf_counter() - start)
     growth = max(sizes) - sizes[0]
     codes = ", ".join(f"{number} × {status or 'left'}" for status, number in sorted(statuses.items()))

@@ -15,7 +15,7 @@ from pathlib import Path
 import uvicorn
 
 from ensue.core.errors import InputError
-from ensue.core.memory import trim_memory
+from ensue.core.memory import release_freed_memory, trim_memory
 from ensue.data.tokenizers.library import LibraryTokenizer
 from ensue.kernels.int8 import quantise
 from ensue.runs.load import load
@@ -83,6 +83,7 @@ class BoundServer:
 
     def run(self) -> None:
         """Serve until SIGINT or SIGTERM, then shut down gracefully."""
+        release_freed_memory()  # large blocks of requests
         gc.collect()
         gc.freeze()  # else garbage of requests may grow to a quarter of what was loaded before it is collected
         try:
