@@ -1,14 +1,11 @@
 """Data cannot move the cursor, forge lines or reverse text in what the commands print."""
 
-import contextlib
 import io
 import json
-import sys
 
 import pytest
-from typed import Answer, ensue
+from typed import ensue
 
-from ensue.cli.main import main
 from ensue.core.escapes import escape_controls, unescape_field
 
 ESCAPE = "\x1b[2J"
@@ -23,16 +20,7 @@ class Terminal(io.StringIO):
 
 def on_terminal(*words):
     """Run a command with standard output on a terminal."""
-    out, err, before, code = Terminal(), io.StringIO(), sys.argv, 0
-    sys.argv = ["ensue", *map(str, words)]
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
-    except SystemExit as end:
-        code = end.code or 0
-    finally:
-        sys.argv = before
-    return Answer(code, out.getvalue(), err.getvalue())
+    return ensue(*words, output=Terminal)
 
 
 def clean(text):

@@ -37,9 +37,9 @@ class Answer:
         return value
 
 
-def ensue(*words):
-    """Run a command in this process."""
-    out, err, before, code = io.StringIO(), io.StringIO(), sys.argv, 0
+def ensue(*words, output=io.StringIO):
+    """Run a command in this process; ``output`` makes its standard output."""
+    out, err, before, code = output(), io.StringIO(), sys.argv, 0
     sys.argv = ["ensue", *map(str, words)]
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

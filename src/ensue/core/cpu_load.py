@@ -77,7 +77,7 @@ def _cores_of_others(before: tuple[float, float, float], now: tuple[float, float
 
 
 def threads_for(others: float, threads: int, cores: int | None = None) -> int:
-    """Return the number of threads to use beside others that use so many cores; ``threads`` are used now.
+    """Return the number of threads to use, given the cores that others use; ``threads`` are used now.
 
     A core counts as taken when more than half of it is used, and as free again below a quarter.
 

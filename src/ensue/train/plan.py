@@ -109,7 +109,7 @@ class Plan:
         return self.position(progress, ahead=1) * self.steps - 1
 
     def due(self, progress: PlanProgress, every: int, parts: int = PARTS) -> bool:
-        """Whether something is due that happens ``every`` so many steps, or, if that is 0, ``parts`` times in all."""
+        """Whether something is due that happens every ``every`` steps, or, if that is 0, ``parts`` times in all."""
         if every:
             return progress.step % every == 0
         return int(progress.position * parts + 1e-9) > int(progress.previous_position * parts + 1e-9)
