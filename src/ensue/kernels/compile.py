@@ -55,7 +55,7 @@ def loop(function: Callable[[Any], None]) -> Any:
 
 
 def exact_loop(function: Callable[[Any], None]) -> Any:
-    """Compile a loop whose results are those of torch's operations to the bit (decorator)."""
+    """Compile a loop whose results are bit-identical to those of torch's operations (decorator)."""
     return _compiled(function, EXACT)
 
 

@@ -4,7 +4,7 @@
     ∂l = ∂l′ cos + ∂r′ sin,   ∂r = ∂r′ cos − ∂l′ sin     the same rotation, back
 
 In plain operations this takes a dozen passes over memory, and what was projected side by side comes apart. The
-compiled loop takes one in each direction, and its results are the same to the bit.
+compiled loop takes one in each direction, and its results are bit-identical.
 
 Legend: B rows, T tokens, W width of all that was projected, R width of what is rotated, d head width.
 """
