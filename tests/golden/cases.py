@@ -42,7 +42,8 @@ def fits(files):
     """The words of ``ensue fit`` for each case, in an order in which later ones may begin with earlier ones."""
     text, pairs, series, documents = files["text"], files["pairs"], files["series"], files["documents"]
     narrow = tuple(word if word != "hidden=32" else "hidden=16" for word in SMALL)
-    forecast = (*STEPS, "--set", "window=24", "--set", "horizon=6", "--set", "train.batch=8")
+    windows = ("--set", "window=24", "--set", "horizon=6")
+    forecast = (*STEPS, *windows, "--set", "train.batch=8")
     gpt = ("gpt", text, *WORD, *HEADS, "--set", "context=16")
     cases = {
         "ngram": ("ngram", text, *WORD, "--set", "order=3", "--set", "train.recount=false"),
@@ -66,7 +67,7 @@ def fits(files):
         "bert": ("bert", documents, *HEADS),
         "roberta": ("roberta", documents, *HEADS),
         "word2vec": ("word2vec", text, "--set", "train.epochs=1", "--set", "tokenizer.min_count=1"),
-        **{f"forecast-{one}": ("forecast", series, "--model", one, *forecast) for one in ("last", "seasonal")},
+        **{f"forecast-{one}": ("forecast", series, "--model", one, *windows) for one in ("last", "seasonal")},
         **{f"forecast-{one}": ("forecast", series, "--model", one, *forecast) for one in ("linear",)},
         **{
             f"forecast-{one}": ("forecast", series, "--model", one, *forecast, "--set", "hidden=16")
