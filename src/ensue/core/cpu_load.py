@@ -1,7 +1,7 @@
 """How many cores other processes use, and how many threads that leaves for this one.
 
 Threads that share their cores with other processes wait for each other: with two threads on two cores and two busy
-processes beside them, a training step takes up to forty times as long, where a fair share of the cores would make it
+processes beside them, a training step takes many times as long, where a fair share of the cores would make it
 twice as long. One thread that has a core for itself is then faster than two. A thread that waits by spinning also takes
 its core from the thread it waits for; ``limit_spinning`` makes it sleep soon.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from ensue.core.torchrun import available_cores
 
 SPINS = "3000"
-"""How often a waiting OpenMP thread looks again before it sleeps. Tens of microseconds: longer than the gaps between
+"""How often a waiting OpenMP thread looks again before it sleeps: longer than the gaps between
 the loops of a training step, shorter than the time for which another process gets the core."""
 MIN_INTERVAL = 0.2
 """Seconds that a measurement covers at least: the kernel counts time in hundredths of a second."""

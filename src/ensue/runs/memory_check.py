@@ -34,7 +34,7 @@ def check_parts(values: Mapping[str, Any], most: int = MAX_PARTS) -> None:
     most = min(most, MAX_PARTS)
     for name in PARTS:
         if isinstance(values.get(name), int) and values[name] > max(1, most):
-            count = f"{values[name]:,}" if values[name] <= MAX_WHOLE else "so many"
+            count = f"{values[name]:,}" if values[name] <= MAX_WHOLE else "that many"
             raise InputError(f"{count} {name} cannot be built", hint=f"at most {most:,} can")
 
 
