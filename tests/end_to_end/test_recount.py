@@ -10,7 +10,7 @@ from typed import ensue, finished, sentences, started
 from ensue.core.settings import read_toml
 from ensue.runs.held_out import rest_settings, whole_settings
 from ensue.runs.settings_resolution import resolve
-from ensue.verbs import fit
+from ensue.verbs.fitting import training
 
 WORDS = ("--tokenizer", "word", "--set", "order=3")
 
@@ -84,7 +84,7 @@ def test_systems_of_a_race_learn_from_the_same_part(mine):
 def test_either_count_can_be_interrupted_and_resumed(mine, monkeypatch, memory, call):
     fitted(mine, *memory, out="whole")
     name, calls = "fit_on_disk" if memory else "fit_by_counting", []
-    count = getattr(fit, name)
+    count = getattr(training, name)
 
     def interrupted(*arguments):
         calls.append(name)
@@ -92,7 +92,7 @@ def test_either_count_can_be_interrupted_and_resumed(mine, monkeypatch, memory, 
             raise KeyboardInterrupt
         return count(*arguments)
 
-    monkeypatch.setattr(fit, name, interrupted)
+    monkeypatch.setattr(training, name, interrupted)
     stopped = ensue("fit", "ngram", mine, *WORDS, *memory, "--out", "cut")
     assert stopped.code == 130 and "resume with: ensue fit cut --resume" in stopped.err
     resumed = ensue("fit", "cut", "--resume", "--json")
@@ -103,7 +103,7 @@ def test_either_count_can_be_interrupted_and_resumed(mine, monkeypatch, memory, 
 
 
 def test_a_text_that_changed_between_the_counts_is_refused(mine, monkeypatch):
-    count, calls = fit.fit_by_counting, []
+    count, calls = training.fit_by_counting, []
 
     def interrupted(*arguments):
         calls.append(1)
@@ -111,7 +111,7 @@ def test_a_text_that_changed_between_the_counts_is_refused(mine, monkeypatch):
             raise KeyboardInterrupt
         return count(*arguments)
 
-    monkeypatch.setattr(fit, "fit_by_counting", interrupted)
+    monkeypatch.setattr(training, "fit_by_counting", interrupted)
     assert ensue("fit", "ngram", mine, *WORDS, "--out", "cut").code == 130
     Path(mine).write_text(sentences(101), encoding="utf-8")
     answer = ensue("fit", "cut", "--resume")
