@@ -27,6 +27,7 @@ class Match(StrEnum):
     """What is equal for all systems of a race."""
 
     time = "time"
+    cpu = "cpu"
     params = "params"
     tokens = "tokens"
 

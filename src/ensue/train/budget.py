@@ -56,6 +56,8 @@ class Pace:
     most_threads: int = 0
     """Threads to use when no other process needs the cores; 0 means that threads stay as they are."""
     load: CPULoad = field(default_factory=CPULoad)
+    clock: Callable[[], float] = time.perf_counter
+    """What the budget is counted with."""
     first_plan: int = 0
     """Steps of the first plan that was made from measured steps."""
     last_revision: float = 0.0
@@ -140,17 +142,21 @@ class Pace:
         return threads if others is None else min(threads_for(others, threads), self.most_threads)
 
 
-def evaluation_seconds(evaluate: Callable[[Callable[[], bool]], object] | None, limit: float) -> float:
+def evaluation_seconds(
+    evaluate: Callable[[Callable[[], bool]], object] | None,
+    limit: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
     """Return the seconds that an evaluation takes; infinity if more than ``limit``. Random numbers stay as they are."""
     if evaluate is None:
         return 0.0
-    started = time.perf_counter()
+    started = clock()
     with isolated_rng(0):
         try:
-            evaluate(lambda: time.perf_counter() - started > limit)
+            evaluate(lambda: clock() - started > limit)
         except Abandoned:
             return math.inf
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def affordable_evaluations(budget: float, seconds: float, wanted: int) -> int:

@@ -21,27 +21,29 @@ def plan_by_budget(training: Training, steps_per_epoch: int, load: CPULoad, fixe
     The threads follow the load of the machine unless they are fixed. One evaluation is timed; it tells how many the
     budget affords.
     """
-    settings, started = training.settings, time.perf_counter()
+    settings = training.settings
+    clock = time.process_time if settings.budget_clock == "cpu" else time.perf_counter
+    started = clock()
     covers_all = settings.budget_covers == "all"
     limited = settings.steps or settings.epochs
     steps = resolve_steps(settings, steps_per_epoch).steps if limited else 0
     adapt = not fixed_threads and training.device.type == "cpu" and training.ranks.world_size == 1
     adapt = adapt and "OMP_NUM_THREADS" not in os.environ
     most = torch.get_num_threads() if adapt else 0
-    pace = Pace(settings.budget, steps=steps, counts_first=covers_all, most_threads=most, load=load)
+    pace = Pace(settings.budget, steps=steps, counts_first=covers_all, most_threads=most, load=load, clock=clock)
     threads = pace.suitable_threads(pace.most_threads)
     training.plan = Plan([Revision(0, steps or PROVISIONAL_STEPS, threads)])
     torch.set_num_threads(threads or torch.get_num_threads())
     evaluate = training.evaluate
     if evaluate is not None and training.ranks.world_size > 1:
         evaluate = partial(evaluate, ranks=training.ranks)
-    seconds = evaluation_seconds(evaluate, settings.budget * EVALUATION_SHARE)
+    seconds = evaluation_seconds(evaluate, settings.budget * EVALUATION_SHARE, clock)
     evaluations = affordable_evaluations(settings.budget, seconds, settings.evaluations)
     evaluations = training.ranks.broadcast(evaluations if covers_all else max(1, evaluations))
     training.settings = replace(settings, evaluations=evaluations)
     if covers_all:
         if evaluations and not settings.eval_every:
             pace.evaluation, pace.evaluations = seconds, evaluations
-        pace.spent = time.perf_counter() - started
+        pace.spent = clock() - started
     load.restart_mean()
     training.pace = pace

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from ensue.core.settings import Need, check, check_below_one, check_not_negative, check_positive
 
+CLOCKS = ("wall", "cpu")
 OPTIMISERS = ("adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "inverse-sqrt", "one-cycle", "plateau", "slanted")
 
@@ -29,6 +30,8 @@ class TrainSettings:
     changes. 0 means no limit."""
     budget_covers: str = "all"
     """What counts against the budget: all, or training (without evaluations and checkpoints)."""
+    budget_clock: str = "wall"
+    """How a budget is counted: wall, or cpu (CPU time of the training, which other processes hardly change)."""
     plan: tuple[str, ...] = ()
     """Revisions of the plan that a budget made, written by the training: from which update on how many steps and
     threads. A repeated run follows them."""
@@ -100,6 +103,7 @@ class TrainSettings:
         check_below_one(self, "momentum", "beta1")
         check(self, "beta2", 0 < self.beta2 < 1, "between 0 and 1")
         check(self, "floor", 0 <= self.floor <= 1, "between 0 and 1")
+        check(self, "budget_clock", self.budget_clock in CLOCKS, " or ".join(CLOCKS))
         check(self, "budget_covers", self.budget_covers in ("all", "training"), "all or training")
         check(self, "recompute", self.recompute in ("none", "blocks"), "none or blocks")
         check(self, "optimiser", self.optimiser in OPTIMISERS, " or ".join(OPTIMISERS))

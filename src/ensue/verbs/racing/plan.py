@@ -34,7 +34,7 @@ from ensue.tasks.table import check_task, race_task, task_name
 from ensue.verbs.racing.equal_sizes import equal_sizes
 
 PRETRAINED = "pre-trained"
-MATCHES = ("time", "params", "tokens")
+MATCHES = ("time", "cpu", "params", "tokens")
 DEFAULT_BUDGET = "60s"
 MIN_UPDATES = 60
 """The fewest updates on a share of the labels without a budget. With the task's epochs alone a hundred examples would
@@ -229,7 +229,8 @@ def _training_limit(plan: RacePlan, corpus: Any, own: Mapping[str, Any], system:
     """The settings that limit training: epochs if the data should be equal or there is no budget, otherwise time."""
     same_data = plan.match == "tokens"
     if plan.budget and not same_data:
-        return {"train.budget": seconds(plan.budget), "train.budget_covers": "training"}
+        cpu = {"train.budget_clock": "cpu", "train.threads": 1} if plan.match == "cpu" else {}
+        return {"train.budget": seconds(plan.budget), "train.budget_covers": "training", **cpu}
     covers = {"train.budget_covers": "training"} if same_data else {}
     if not plan.task.labels:
         return {"train.epochs": own.get("train.epochs", 1.0), **covers}
