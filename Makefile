@@ -38,7 +38,7 @@ $(TEST_STAMP): $(STAMP)
 test-install: $(TEST_STAMP)
 
 demo: install
-	$(BIN)/ensue race pydoc --systems ngram,window,rnn,gru,gru-cho,lstm,gpt --budget 40s --out runs/demo --force
+	$(BIN)/ensue race pydoc --systems ngram,window,rnn,gru,gru-cho,lstm,gpt --budget 40s --match cpu --out runs/demo --force
 	@echo "to see what they think comes next: $(BIN)/ensue serve runs/demo/ngram runs/demo/gru runs/demo/lstm, then open http://127.0.0.1:8000"
 
 lint: test-install

@@ -208,7 +208,11 @@ def race(
         ),
     ] = None,
     match: Annotated[
-        Match, Option(help="compare at equal training time, equal parameters or equal training tokens")
+        Match,
+        Option(
+            help="what is equal: training time, CPU time (with one thread each; a busy machine takes longer, but ranks "
+            "alike), parameters or training tokens"
+        ),
     ] = Match.time,
     seeds: Annotated[int, Option(min=1, help="number of seeds to train each system with")] = 1,
     labels: Annotated[

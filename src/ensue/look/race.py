@@ -96,12 +96,21 @@ def race_chart(record: RaceRecord) -> Any:
     summary = "; ".join(
         f"{p['system']}: {p['value']:.4g} after {p['seconds']:.0f} seconds, {p['megabytes']:.1f} MB" for p in points
     )
-    how = "equal data" if race["match"] == "tokens" else f"{race['budget']} of training each"
+    how = "equal data" if race["match"] == "tokens" else budget_in_words(race)
     caption = "Lines: validation during training. " if lines else ""
     caption += "Dots: score on all held-out data; a larger dot is a larger model."
     return titled(
         layers, f"Race on {', '.join(race['data'])}: {how}", caption, f"{title}: {summary}", width=640, height=420
     )
+
+
+def budget_in_words(race: dict[str, Any]) -> str:
+    """The budget of each system, as it was counted.
+
+    >>> budget_in_words({"match": "cpu", "budget": "40s"})
+    '40s of CPU time each'
+    """
+    return f"{race['budget']} of {'CPU time' if race['match'] == 'cpu' else 'training'} each"
 
 
 def _with_labels(points: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -42,13 +42,12 @@ def train(training: Training) -> Outcome:
     if progress.step == 0:
         save(training, optimiser, progress, state)  # something to roll back to
     spent_before = spent(training, progress)
-    clock = training.pace.clock if training.pace is not None else time.perf_counter
     stopped = ""
     with Interrupts() as interrupts:
         while not stopped and (progress.owed or progress.step < plan.steps):
             if not progress.owed:  # else the process was interrupted in the evaluation of this step
                 # one update
-                started, begun = time.perf_counter(), clock()
+                started, begun = time.perf_counter(), training.clock()
                 rate = scheduled_rate(training, progress)
                 loss, norm, state, tokens = update(training, optimiser, progress.step, state, rate)
                 progress.add_time(time.perf_counter() - started, tokens)
@@ -58,11 +57,11 @@ def train(training: Training) -> Outcome:
                 progress.add_update(loss, norm, rate, settings.clip)
                 plan.advance(progress)
                 training.run_hooks(progress.step)
-                revise_plan(training, progress, clock() - begun)
+                revise_plan(training, progress, training.clock() - begun)
                 report_step(training, progress, loss)
 
             # evaluation, metrics, a sample, a checkpoint
-            started, begun = time.perf_counter(), clock()
+            started, begun = time.perf_counter(), training.clock()
             last = progress.step >= plan.steps
             measures = evaluate(training, progress, interrupts)
             if progress.owed:
@@ -75,9 +74,7 @@ def train(training: Training) -> Outcome:
             if last or plan.due(progress, settings.checkpoint_every):
                 progress.rollbacks = 0
                 save(training, optimiser, progress, state)
-            progress.overhead += time.perf_counter() - started
-            if training.pace is not None and settings.budget_covers == "all":
-                training.pace.add_other(clock() - begun)
+            add_overhead(training, progress, time.perf_counter() - started, training.clock() - begun)
 
             # reasons to stop early
             signal = ranks.stop_signal(interrupts.signal)
@@ -131,6 +128,13 @@ def generate_sample(training: Training, progress: Progress) -> None:
         training.report("sample", {"step": progress.step, "text": text})
 
 
+def add_overhead(training: Training, progress: Progress, seconds: float, counted: float) -> None:
+    """Count time that was not spent in updates; ``counted`` is that time by the clock of the budget."""
+    progress.overhead += seconds
+    if training.pace is not None and training.settings.budget_covers == "all":
+        training.pace.add_other(counted)
+
+
 def report_step(training: Training, progress: Progress, loss: float) -> None:
     """Report a step and the estimated time left."""
     steps = training.plan.steps
@@ -148,11 +152,10 @@ def evaluate(training: Training, progress: Progress, interrupts: Interrupts) -> 
     if training.evaluate is None or none_wanted or not due:
         return {}
     training.model.eval()
-    pace = training.pace
-    started = pace.clock() if pace is not None else 0.0
+    started = training.clock()
     measures = training.ranks.evaluate(training.with_weights, training.evaluate, interrupts)
-    if pace is not None and pace.evaluation:
-        pace.evaluation = pace.clock() - started
+    if training.pace is not None and training.pace.evaluation:
+        training.pace.evaluation = training.clock() - started
     progress.owed = measures is None
     if measures is None:
         return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -87,6 +88,10 @@ class Training:
     def plan(self) -> Plan:
         """How many steps, with how many threads: that of the settings, unless another one is assigned."""
         return fixed_plan(self.settings)
+
+    def clock(self) -> float:
+        """Return the time by the clock of the budget."""
+        return time.perf_counter() if self.pace is None else self.pace.clock()
 
     def run_hooks(self, step: int) -> None:
         """Call all hooks."""

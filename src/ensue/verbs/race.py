@@ -112,7 +112,7 @@ def _facts(plan: RacePlan, settings: Mapping[str, Any], corpus: Any) -> dict[str
         "settings": {name: str(value) for name, value in settings.items()},
         **described,
         "hash": corpus.hash,
-        "threads": torch.get_num_threads(),
+        "threads": 1 if plan.match == "cpu" else torch.get_num_threads(),
         "torch": torch.__version__,
     }
 

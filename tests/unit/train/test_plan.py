@@ -4,11 +4,13 @@ import pytest
 import torch
 from test_loop import Broken, breaking, next_token_loss, weights, work
 
+from ensue.core.cpu_load import CPULoad
 from ensue.core.errors import InputError
 from ensue.train.budget import PLANNED_SHARE, PROVISIONAL_STEPS, Pace
 from ensue.train.loop import train
 from ensue.train.optimisers import learning_rate
 from ensue.train.plan import Plan, Revision, fixed_plan, parse_revision, resolve_steps
+from ensue.train.planning import plan_by_budget
 from ensue.train.progress import Progress
 from ensue.train.settings import TrainSettings
 
@@ -122,6 +124,18 @@ def with_budget(folder, objective=next_token_loss, slow_from=8):
     training.plan = Plan([Revision(0, PROVISIONAL_STEPS, 1)])
     training.evaluate = lambda stop: {"valid_loss": float(weights(training).square().sum())}
     return training
+
+
+def test_a_budget_of_cpu_time_does_not_count_the_time_of_other_processes(tmp_path, monkeypatch):
+    """A step takes half a second of CPU time, and at least ten seconds by the clock on the wall."""
+    cpu, wall = itertools.count(0.0, 0.5), itertools.count(0.0, 10.0)  # what one reading adds
+    training = work(tmp_path, next_token_loss, steps=0, budget=40.0, budget_clock="cpu", budget_covers="training")
+    training.evaluate = None
+    monkeypatch.setattr("ensue.train.planning.time.process_time", lambda: next(cpu))
+    monkeypatch.setattr("ensue.train.planning.time.perf_counter", lambda: next(wall))
+    plan_by_budget(training, 10, CPULoad(), fixed_threads=True)
+    outcome = train(training)
+    assert outcome.stopped == "finished" and 75 <= outcome.step <= 80 and outcome.seconds > 750
 
 
 def repeated(folder, settings, objective=next_token_loss):

@@ -14,6 +14,8 @@ from ensue.verbs.race import Entrant, Race, race
 TEXT = "the rain fell and the students opened their books while the clock ran on\n" * 40
 TINY = {"hidden": 8, "train.steps": 2, "train.batch": 2, "train.length": 8, "tokenizer.kind": "char"}
 
+WITHOUT_STEPS = {name: value for name, value in TINY.items() if name != "train.steps"}
+
 
 @pytest.fixture
 def text(tmp_path, monkeypatch):
@@ -123,16 +125,16 @@ def test_the_best_comes_first_and_failures_last():
     assert [one.system for one in ranked] == ["better", "worse", "bad"]
 
 
-def race_beside(**others):
+def race_beside(match="time", **others):
     """A race in which other processes used so many cores beside each system."""
     rules = race_task("lm")[1]
-    return Race({}, [Entrant(system, 2.0, others=cores) for system, cores in others.items()], rules)
+    return Race({"match": match}, [Entrant(system, 2.0, others=cores) for system, cores in others.items()], rules)
 
 
 def test_unequal_conditions_are_said_with_their_remedy():
     (line,) = race_beside(ngram=None, lstm=0.1, gpt=1.4).conditions()
     assert "beside gpt (1.4)" in line and "(0.1)" in line
-    assert "--resume --repeat gpt" in line and "--match tokens" in line
+    assert "--resume --repeat gpt" in line and "--match cpu" in line
 
 
 def test_conditions_that_are_equally_bad_are_said_and_good_ones_are_not():
@@ -140,6 +142,19 @@ def test_conditions_that_are_equally_bad_are_said_and_good_ones_are_not():
     assert "throughout" in line and "--repeat" not in line
     assert race_beside(ngram=None, lstm=0.1, gpt=0.2).conditions() == []
     assert race_beside(ngram=None).conditions() == []
+
+
+def test_other_processes_make_a_race_of_equal_cpu_time_longer_but_not_unequal():
+    (line,) = race_beside(match="cpu", ngram=None, lstm=0.1, gpt=1.4).conditions()
+    assert "1.4 cores" in line and "longer" in line and "--repeat" not in line
+    assert race_beside(match="cpu", ngram=None, lstm=0.1).conditions() == []
+
+
+def test_a_race_of_equal_cpu_time_trains_with_one_thread_and_counts_cpu_time(text):
+    result = race(text, systems=("rnn",), match="cpu", budget="0.2s", settings=WITHOUT_STEPS, out=text.parent / "race")
+    saved = (text.parent / "race" / "rnn" / "run.toml").read_text(encoding="utf-8")
+    assert 'budget_clock = "cpu"' in saved and "threads = 1" in saved
+    assert "0.2s of CPU time each; 1 thread." in result.markdown()
 
 
 def test_a_repeated_system_is_trained_again_and_the_others_are_kept(text):

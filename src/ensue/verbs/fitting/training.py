@@ -36,6 +36,9 @@ def plan_training(work: Fit) -> Callable[[], Trained]:
     check_ranks(settings, model, ranks)
     if getattr(settings.train, "memory", 0):
         check_on_disk(model, settings.train.budget)
+    if getattr(settings.train, "budget_clock", "wall") == "cpu" and settings.run.device != "cpu":
+        hint = "leave out --match cpu and train.budget_clock"
+        raise InputError(f"CPU time says little about training on {settings.run.device}", hint=hint)
     if getattr(settings.train, "precision", "") == "bf16":
         check_bf16(settings.run.device)
     counts = trained_by_counting(settings.run.system, settings.run.task)

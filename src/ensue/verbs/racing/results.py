@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Any
 
 from ensue.core.wording import counted, listed
-from ensue.look.race import entrant_name
+from ensue.look.race import budget_in_words, entrant_name
 from ensue.runs.run import Run
 from ensue.tasks.spec import RaceSpec
 from ensue.train.budget import BUSY
@@ -173,15 +173,21 @@ class Race:
     def conditions(self) -> list[str]:
         """What other processes took from the systems, and how to repeat those that had less than the others."""
         used = [e.others for e in self.entrants if e.others is not None]
+        if self.facts.get("match") == "cpu":
+            most = max(used, default=0.0)
+            return [f"other processes used up to {most:.1f} cores, which made the race longer"] if most > BUSY else []
         if starved := self.starved():
             names = listed([f"{e.system} ({e.others:.1f})" for e in starved])
             systems = ",".join(dict.fromkeys(e.system for e in starved))
             return [
                 f"unequal conditions: other processes used more cores beside {names} than beside the others "
-                f"({min(used):.1f}); --resume --repeat {systems} trains again, --match tokens compares at equal data"
+                f"({min(used):.1f}); --resume --repeat {systems} trains again, --match cpu compares at equal CPU time"
             ]
         if used and min(used) > BUSY:
-            return [f"other processes used {mean(used):.1f} cores throughout: all trained less than on a quiet machine"]
+            return [
+                f"other processes used {mean(used):.1f} cores throughout: all trained less than on a quiet machine, "
+                "which may change their order; --match cpu compares at equal CPU time, and takes longer instead"
+            ]
         return []
 
     def markdown(self) -> str:
@@ -206,7 +212,7 @@ class Race:
         if not f["budget"]:
             given = [f"{f['settings'][n]} {n[6:]} each" for n in ("train.steps", "train.epochs") if n in f["settings"]]
             return given[0] if given else "the task's epochs, at least about 60 updates"
-        return f"{f['budget']} of training each" if f["match"] == "time" else f"equal size, {f['budget']} each"
+        return budget_in_words(f) if f["match"] != "params" else f"equal size, {f['budget']} each"
 
 
 def _size(e: Entrant) -> tuple[str, str]:
