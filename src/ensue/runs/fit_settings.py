@@ -112,8 +112,8 @@ def resumed_settings(folder: RunFolder, what: str, typed: dict[str, Any], budget
     if "device" in typed:
         run = replace(run, device=str(typed["device"]))
     check_device(run.device)
-    if trained_by_counting(run.system, run.task) or train.steps:
-        train = replace(train, budget=budget)  # the old one has become a number of steps
+    if budget or trained_by_counting(run.system, run.task) or train.plan:  # the old one has become a plan
+        train = replace(train, budget=budget)
     return replace(settings, run=run, train=train)
 
 

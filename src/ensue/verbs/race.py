@@ -81,13 +81,14 @@ def race(
     result = Race(_facts(plan, settings, corpus), [], plan.rules, plan.task.labels)
     _make_folder(folder, result.facts, resume)
     plan.task.save_tokenizers(corpus, RunFolder(folder))
+    entering = candidates(plan, corpus, RunFolder(folder))
+    repeated = [candidate for candidate in entering if candidate.system in repeat]
+    for path in (path for candidate in repeated for path in _run_paths(plan, candidate, folder)):
+        RunFolder(path).make(force=True)  # all at once: if the race is interrupted, it is resumed without ``repeat``
     write_json(folder / "race.json", result.as_dict())
     again = again or f"race(…, out={str(folder)!r}, resume=True)"
-    for candidate in candidates(plan, corpus, RunFolder(folder)):
+    for candidate in entering:
         report("race", {"text": f"— {candidate.name}"})
-        if candidate.system in repeat:
-            for path in _run_paths(plan, candidate, folder):
-                shutil.rmtree(path, ignore_errors=True)
         try:
             result.entrants.append(_train_seeds(plan, candidate, folder, report))
         except Interrupted as stop:
