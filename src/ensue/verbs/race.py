@@ -87,7 +87,8 @@ def race(
         report("race", {"text": f"— {candidate.name}"})
         if candidate.system in repeat:
             for path in _run_paths(plan, candidate, folder):
-                shutil.rmtree(path, ignore_errors=True)
+                if path.exists():
+                    RunFolder(path).make(force=True)
         try:
             result.entrants.append(_train_seeds(plan, candidate, folder, report))
         except Interrupted as stop:
