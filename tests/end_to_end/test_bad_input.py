@@ -560,3 +560,20 @@ def test_a_text_of_one_letter_and_a_model_too_large(text):
 def test_a_race_with_a_wrong_setting_trains_nothing(text):
     refused("race", text, "--systems", "ngram,gpt", "--set", "gpt.heads=3", "--out", "race", says="heads")
     refused("race", text, "--systems", "ngram", "--resume", "--out", "race", says="holds no race to resume")
+
+
+def test_a_name_that_is_not_utf8_is_refused_as_a_text_and_can_be_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = os.fsdecode(b"bad\xff.txt")
+    Path(name).write_text("hello there, old friend\n" * 9)
+    refused("fit", "ngram", name, "--out", "run", says="the name is not UTF-8, so run.toml cannot hold it; rename it")
+    Path(name).rename("text.txt")
+    out = os.fsdecode(b"run\xff")
+    assert ensue("fit", "ngram", "text.txt", "--out", out, "--json").code == 0
+    assert ensue("check", out, "--files").code == 0
+
+
+def test_a_folder_without_settings_is_no_unknown_system(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine").mkdir()
+    refused("cost", "mine", says="mine: has no run.toml")

@@ -144,9 +144,9 @@ def interrupted_run(mine, monkeypatch):
             raise KeyboardInterrupt
         return count(*arguments)
 
-    monkeypatch.setattr(training, "fit_by_counting", interrupted)
-    assert ensue("fit", "ngram", mine, *WORDS, "--out", "cut").code == 130
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "fit_by_counting", interrupted)
+        assert ensue("fit", "ngram", mine, *WORDS, "--out", "cut").code == 130
     assert Path("cut/held-out/figures.json").exists()
 
 

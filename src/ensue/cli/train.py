@@ -159,8 +159,9 @@ def _train(work: Callable[..., Run], as_json: bool) -> None:
     """Train with a progress bar, and print the result; on rank 0 only."""
     from ensue.cli.display import Display
 
+    command = shlex.join(["ensue", *sys.argv[1:]]).encode("utf-8", "backslashreplace").decode()  # for run.toml
     with Display(quiet=as_json or torchrun.rank() > 0) as display:
-        run = work(command=shlex.join(["ensue", *sys.argv[1:]]), report=display)
+        run = work(command=command, report=display)
     if torchrun.rank():
         return
     figures = run.config["figures"]

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 
 import ensue
-from ensue.core.errors import InputError, unknown_name
+from ensue.core.errors import InputError, errors_in, unknown_name
 from ensue.core.events import Report, report_all, silent
 from ensue.core.files import write_text
 from ensue.core.notes import note_once
@@ -69,8 +69,10 @@ def convert(
         return _from_vectors(path, folder, force, report)
     if path.name.removesuffix(".gz").endswith(".arpa"):
         model, words = read_arpa(path)
+        with errors_in(path):
+            tokenizer = word_tokenizer(words)
         origin = f"Read from {path.name}: {asdict(model.config)}"
-        return _write_run(folder, force, "ngram", model, word_tokenizer(words), origin, direction="forward")
+        return _write_run(folder, force, "ngram", model, tokenizer, origin, direction="forward")
     hint = "name a Hugging Face folder, an ARPA file (.arpa), or a vector file (.bin, .txt, .vec)"
     raise InputError("is not in a known format", where=str(path), hint=hint)
 

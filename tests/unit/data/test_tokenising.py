@@ -185,7 +185,7 @@ def test_a_text_that_changes_while_it_is_read_is_refused_and_not_cached(
 
     def measured(*arguments: Any) -> tuple[str, int]:
         result = measure(*arguments)
-        files[0].write_bytes(before + change if change else before[::-1])  # longer, or as long as it was
+        files[0].write_bytes(before + change if change else before.swapcase())  # longer, or as long as it was
         return result
 
     monkeypatch.setattr(tokens, "measure_text", measured)
