@@ -127,6 +127,7 @@ NAMES = [
     (("cost", "ngram"), "has no parameters"),
     (("look", "curvs", "TEXT"), "unknown view 'curvs'; did you mean 'curves'?"),
     (("check", "nowhere.module:Class"), "cannot import"),
+    (("check", ".relative:Class"), "cannot import"),
     (("fit",), "fit what?"),
     (("fit", "lstm"), "no text to learn from"),
     (("race",), "race on what?"),
@@ -142,8 +143,8 @@ VALUES = {
     "lstm": """x =3 layers=0 layers=two layers=1.5 hidden=-1 hidden=nan dropout=1 dropout=-0.1 dropout=nan train.lr=0
         train.lr=nan train.lr=fast train.batch=0 train.steps=-1 train.optimiser=adam train.schedule=linear
         train.keep=all train.precision=fp8 train.cut=thin train.warmup=-1 train.beta2=1 train.momentum=1 train.clip=-1
-        train.threads=-1 train.log_every=0 train.epochs=nan data.holdout=1 data.direction=up data.eval_tokens=-1
-        hidden=inf
+        train.threads=-1 train.threads=1e9 train.log_every=0 train.epochs=nan data.holdout=1 data.direction=up
+        hidden=inf data.eval_tokens=-1
         tokenizer.vocabulary=-1 tokenizer.vocabulary=2 tokenizer.min_count=-1 seed=x compile=maybe order=3""",
     "gpt": "heads=0 heads=3 heads=-2 context=0 context=-1 dropout=1 positions=odd",
     "ngram": "order=0 order=9 order=-1 mode=odd layers=2",
