@@ -22,14 +22,13 @@ from ensue.core.durations import seconds
 from ensue.core.errors import InputError, Interrupted, errors_in
 from ensue.core.events import Report, report_all, silent
 from ensue.core.memory import keep_freed_memory, release_freed_memory
-from ensue.core.run_files import COUNTING
+from ensue.core.run_files import COUNTING, HELD_OUT
 from ensue.core.run_folder import RunFolder
 from ensue.models.backbones import system_config
 from ensue.runs.build_model import build_model
 from ensue.runs.distributed import check_trainable, first_rank_first, read_corpus
 from ensue.runs.fit_settings import check_new_folder, flat_settings, new_settings, resumed_settings
 from ensue.runs.held_out import (
-    HELD_OUT,
     RestFolder,
     counted_again,
     rest_folder,

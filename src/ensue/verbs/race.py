@@ -15,7 +15,7 @@ import torch
 
 from ensue.core.errors import InputError, Interrupted, unknown_name
 from ensue.core.events import Report, silent, without_repeated_notes
-from ensue.core.files import read_json, write_json, write_text
+from ensue.core.files import disk_errors, read_json, write_json, write_text
 from ensue.core.run_folder import RunFolder
 from ensue.look.saving import save_chart
 from ensue.look.views import show
@@ -156,7 +156,8 @@ def _make_folder(folder: Path, facts: dict[str, Any], resume: bool) -> None:
                 raise InputError(f"was a race with another {title}", where=str(folder), hint="--force starts a new one")
     elif folder.exists() and any(folder.iterdir()):
         delete_race(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def _train_seeds(plan: RacePlan, candidate: Candidate, folder: Path, report: Report) -> Entrant:
