@@ -15,6 +15,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ensue.serve.client_address import client_address
@@ -97,6 +98,15 @@ class LimitedProtocol(H11Protocol):
         """Wait for the next request on this connection."""
         self._turn_began = self.loop.time()
         super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP, or only close the connection if a response has begun; the app sends no more."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        self.transport.close()
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
     def trust(self) -> None:
         """Give the connection a slot among those that have shown the key, if there is one."""
