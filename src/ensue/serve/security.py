@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import secrets
 from collections.abc import Iterable
 from functools import cache
 from html import escape
@@ -24,7 +25,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from ensue.serve.client_address import client_address
 from ensue.serve.errors import ApiError, error_response
-from ensue.serve.keys import FREE_OF_PEER, INTERVAL_OF_PEER, GuessLimit, cookie_token, same_key
+from ensue.serve.keys import FREE_OF_PEER, INTERVAL_OF_PEER, GuessLimit, same_key
 
 MAX_BODY_BYTES = 1 << 20
 MAX_FORM_BYTES = 1 << 14
@@ -70,6 +71,8 @@ class SecurityMiddleware:
         self, app: Any, *, hosts: Iterable[str], any_ip: bool = False, key: str = "", max_bytes: int = MAX_BODY_BYTES
     ) -> None:
         self.app, self.hosts, self.any_ip, self.key, self.max_bytes = app, frozenset(hosts), any_ip, key, max_bytes
+        self.cookie = secrets.token_hex(32)
+        """The value of the page's cookie. Made from the key alone it could be guessed like the key, without a limit."""
         self.guesses, self.guesses_of_peer = GuessLimit(), GuessLimit(FREE_OF_PEER, INTERVAL_OF_PEER)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -119,7 +122,7 @@ class SecurityMiddleware:
         """The error for a request without the key; None if it has it, as a bearer token or the key form's cookie."""
         pairs = [pair.strip().partition("=") for pair in headers.get("cookie", "").split(";")]
         cookies = [value for name, _, value in pairs if name == COOKIE]
-        if any(same_key(value.encode("latin-1"), cookie_token(self.key)) for value in cookies):
+        if any(same_key(value.encode("latin-1"), self.cookie) for value in cookies):
             return None
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer":
@@ -150,7 +153,7 @@ class SecurityMiddleware:
         if wrong is not None:
             return key_form("Wrong key." if wrong.retry is None else f"{wrong.message.capitalize()}.", wrong.status)
         response = RedirectResponse("/", status_code=303)
-        response.set_cookie(COOKIE, cookie_token(self.key), httponly=True, samesite="strict", path="/")
+        response.set_cookie(COOKIE, self.cookie, httponly=True, samesite="strict", path="/")
         return response
 
 

@@ -135,6 +135,19 @@ def test_the_cookie_of_the_page_works_while_guesses_are_slowed():
     assert asyncio.run(ask()).status_code == 200
 
 
+def test_the_cookie_of_the_page_cannot_be_computed_from_the_key():
+    """Otherwise keys could be guessed by cookies, which are compared without a limit."""
+    first, second = open_app(key="s3cret"), open_app(key="s3cret")
+
+    async def cookie_of(app):
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            return (await client.post("/key", data={"key": "s3cret"})).headers["set-cookie"].split(";")[0]
+
+    cookie = asyncio.run(cookie_of(first))
+    (own,), (other,) = (asked(app, ("GET", "/health", {"cookie": cookie})) for app in (first, second))
+    assert own.status_code == 200 and other.status_code == 401
+
+
 def test_a_local_client_cannot_guess_without_limit_under_invented_addresses():
     """uvicorn believes a local peer which client it forwards, as it would a proxy."""
     guess = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer no\r\nX-Forwarded-For: 192.0.%d.%d\r\n\r\n"
