@@ -13,7 +13,8 @@ Text = Annotated[str, Field(max_length=100_000)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Tokens = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1, max_length=100_000, fail_fast=True)]
 Stop = Annotated[str, Field(min_length=1, max_length=100)]
-Steps = Annotated[list[Annotated[list[float], Field(min_length=1, max_length=64, fail_fast=True)]], Field(fail_fast=True)]
+Step = Annotated[list[float], Field(min_length=1, max_length=64, fail_fast=True)]
+Steps = Annotated[list[Step], Field(min_length=1, max_length=10_000, fail_fast=True)]
 """Rows of numbers. Long lists fail at their first wrong item: an error for each would hold up the event loop."""
 MAX_BIASES = 300
 """Entries of ``logit_bias``."""
@@ -325,7 +326,7 @@ class Filled(ModelResponse):
 class ForecastRequest(ModelRequest):
     """Request of ``/api/forecast``: past values, one row per step, one number per column."""
 
-    values: Annotated[Steps, Field(min_length=1, max_length=10_000)]
+    values: Steps
     horizon: Annotated[int, Field(ge=0, le=500)] = 0
 
 
