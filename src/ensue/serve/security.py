@@ -201,6 +201,7 @@ def _in_pieces(send: Any) -> Any:
         body, more = message.get("body", b""), message.get("more_body", False)
         for start in range(0, len(body) - PIECE, PIECE):
             await send({**message, "body": body[start : start + PIECE], "more_body": True})
+            await asyncio.sleep(0)  # for others, and to learn that the client has left
         last = max(0, (len(body) - 1) // PIECE * PIECE)
         await send({**message, "body": body[last:], "more_body": more} if last else message)
 

@@ -88,6 +88,20 @@ def test_a_body_that_breaks_off_into_something_else_closes_the_connection(app, c
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+@pytest.mark.parametrize("app", [small_file, reads_first], ids=["answered", "unanswered"])
+def test_a_body_in_very_many_pieces_is_refused(app, monkeypatch):
+    monkeypatch.setattr(connection_limits, "MAX_PIECES", 100)
+    with app_server(app) as server:
+        client = server.connect(CHUNKED + b"1\r\na\r\n" * 99 + b"0\r\n\r\n")
+        assert b"200 OK" in read_to(client, b"ok")
+        client.sendall(CHUNKED + b"1\r\na\r\n" * 100)  # each request has its own count
+        if app is small_file:
+            assert b"200 OK" in read_to(client, b"ok")
+        client.sendall(b"1\r\na\r\n")
+        assert read_all(client).count(b"400 Bad Request") == (app is reads_first)
+        until(lambda: not server.connections)
+
+
 def test_a_stream_that_nobody_reads_pauses_and_its_client_is_dropped(quick):
     app = Stream()
     with app_server(app) as server:
