@@ -1,6 +1,7 @@
 """Connections: clients that do not read are dropped, and nobody can take all slots."""
 
 import gc
+import socket
 import time
 import weakref
 
@@ -172,13 +173,16 @@ def test_connections_that_have_shown_the_key_have_slots_of_their_own(monkeypatch
             assert b"200 OK" in read_to(friend, b"ok")  # and nobody takes those of friends
 
 
-def test_closed_connections_leave_nothing_in_memory():
+@pytest.mark.parametrize("reset", [False, True])
+def test_closed_connections_leave_nothing_in_memory(reset):
     with app_server(small_file) as server:
         clients = [server.connect(GET) for _ in range(5)]
         for client in clients:
             read_to(client, b"ok")
         known = [weakref.ref(connection) for connection in server.connections]
         for client in clients:
+            if reset:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, connection_limits.RESET)
             client.close()
         until(lambda: not server.connections)
         last = server.connect(CLOSE)  # the loop's own variables let go of the others
