@@ -214,14 +214,15 @@ class Workshop:
         return Target(name, files, use, (path, *self.data.values()))
 
     def _resumed(self, name: str, path: Path) -> Target:
-        """Return the target of a run that is resumed for a step."""
+        """Return the target of a run that is resumed for a step, or where its settings are damaged for a second."""
         settings = path / "run.toml"
         text = settings.read_text(encoding="utf-8").replace("steps = 300", "steps = 21", 1)
         settings.write_text(text, encoding="utf-8")
         (path / "config.json").unlink(missing_ok=True)
         files = tuple(sorted(file for file in path.rglob("*") if file.is_file() and file.name != "metrics.jsonl"))
         named = (path, path.parent / "text.txt", path.parent / "pairs.tsv")
-        return Target(f"resume {name}", files, partial(ensue.fit, str(path), resume=True), named, whole=path)
+        use = partial(ensue.fit, str(path), resume=True, budget="1s")
+        return Target(f"resume {name}", files, use, named, whole=path)
 
     def _converted(self, path: Path) -> None:
         self.use_run(open_run(ensue.convert(path, out=self._out())))

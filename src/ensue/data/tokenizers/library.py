@@ -15,6 +15,8 @@ from ensue.data.tokenizers.protocol import encode_utf8
 
 MAX_ID = (1 << 22) - 1
 """The largest id of a token: the library makes a table of all ids up to the largest."""
+PANIC = "PanicException"
+"""The name of the error that the library raises for faults of its own; it has no public type."""
 MAX_HOLES = 1000
 """Ids without a token, besides one for each token."""
 _NAME = Text(most=1000)
@@ -75,4 +77,8 @@ class LibraryTokenizer:
         except InputError:
             raise
         except Exception as error:  # the library raises no narrower type, and the file may have any ids
+            raise InputError(f"not a tokenizer that can be read ({error})") from error
+        except BaseException as error:  # a panic of the library, which is not an Exception
+            if type(error).__name__ != PANIC:
+                raise
             raise InputError(f"not a tokenizer that can be read ({error})") from error
