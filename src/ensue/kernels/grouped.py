@@ -1,0 +1,134 @@
+"""Weights in groups: codes of 4 or 8 bits, with a scale and perhaps an offset for each group of inputs.
+
+    W_ji = s_jg c_ji + o_jg,    g the group of input i
+
+That is how GGUF files hold large models. A linear layer with such weights is for inference, or for training what is
+around it: the weights themselves have no gradient. PANEL outputs lie side by side, in the order in which a decode step
+reads them, and so they are in a run's file, which is mapped and not copied:
+
+    4 bits    (out / PANEL, groups, group / 4, PANEL, 2)    a byte holds inputs i (lower half) and i + 2 (upper half)
+    8 bits    (out / PANEL, groups, group / 2, PANEL, 2)    a byte holds an input
+    scales, offsets                (out / PANEL, groups, PANEL)
+
+Legend: in inputs, out outputs, j an output, i an input, g a group.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+PANEL, FILLED = 16, 32
+"""Outputs that lie side by side, and the multiple that their number is padded to."""
+BITS = (4, 8)
+
+
+class GroupedWeight(nn.Module):
+    """A matrix (out, in) in groups; ``weight`` is the matrix in float32."""
+
+    codes: Tensor
+    scales: Tensor
+    offsets: Tensor | None
+
+    def __init__(self, codes: Tensor, scales: Tensor, offsets: Tensor | None, outputs: int) -> None:
+        """``codes``, ``scales`` and ``offsets`` in panels, as ``group_weights`` returns them."""
+        super().__init__()
+        self.bits = 4 if codes.dtype == torch.uint8 else 8
+        self.group = codes.shape[2] * (4 if self.bits == 4 else 2)
+        self.out_features, self.in_features = outputs, codes.shape[1] * self.group
+        self.register_buffer("codes", codes)
+        self.register_buffer("scales", scales)
+        self.register_buffer("offsets", offsets)
+
+    def extra_repr(self) -> str:
+        """The text that ``print(model)`` shows."""
+        shape = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{shape}, bits={self.bits}, group={self.group}, offsets={self.offsets is not None}"
+
+    @property
+    def weight(self) -> Tensor:
+        """W (out, in) in float32."""
+        return self._decoded(self.codes, self.scales, self.offsets)[: self.out_features]
+
+    def rows(self, index: Tensor) -> Tensor:
+        """The rows W_j for ``index`` (…,), (…, in) in float32."""
+        panel, lane = index.flatten() // PANEL, index.flatten() % PANEL
+        picked = [
+            None
+            if one is None
+            else one[panel, ..., lane, :][..., None, :]
+            if one is self.codes
+            else one[panel, :, lane][..., None]
+            for one in (self.codes, self.scales, self.offsets)
+        ]
+        codes, scales, offsets = picked
+        assert codes is not None and scales is not None
+        return self._decoded(codes, scales, offsets).view(*index.shape, self.in_features)
+
+    def _decoded(self, codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
+        """Panels of codes (P, G, n, lanes, 2) → (P · lanes, in)."""
+        P, G, _, lanes, _ = codes.shape
+        if self.bits == 4:
+            codes = torch.stack([codes & 15, codes >> 4], dim=3)  # (P, G, n, 2, lanes, 2): i, i + 1, then i + 2, i + 3
+            codes = codes.permute(0, 4, 1, 2, 3, 5)
+        else:
+            codes = codes.permute(0, 3, 1, 2, 4)
+        values = codes.reshape(P, lanes, G, self.group).float()
+        values = values * scales.transpose(1, 2).float()[..., None]
+        if offsets is not None:
+            values = values + offsets.transpose(1, 2).float()[..., None]
+        return values.reshape(P * lanes, self.in_features)
+
+
+class GroupedLinear(GroupedWeight):
+    """y = W x + b with W in groups."""
+
+    def __init__(
+        self, codes: Tensor, scales: Tensor, offsets: Tensor | None, outputs: int, bias: Tensor | None = None
+    ) -> None:
+        super().__init__(codes, scales, offsets, outputs)
+        self.register_buffer("bias", bias)
+
+    @property
+    def most(self) -> int:
+        """The largest x̂ of a decode step, for which no sum over a group is beyond 31 bits."""
+        return min(2**15 - 1, (2**31 - 1) // (self.group * 2**self.bits))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, in) → (…, out)."""
+        return F.linear(x, self.weight.to(x.dtype), self.bias)  # type: ignore[arg-type]
+
+
+class GroupedEmbedding(GroupedWeight):
+    """The rows of W for tokens; the output layer may share its weights."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(…,) → (…, in)."""
+        return self.rows(tokens)
+
+
+def group_weights(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return codes (out, G, group), scales and offsets (out, G) in panels; uint8 codes have 4 bits, int8 ones 8.
+
+    >>> codes, scales, _ = group_weights(torch.ones(16, 1, 4, dtype=torch.uint8), torch.ones(16, 1), None)
+    >>> codes.shape, int(codes[0, 0, 0, 0, 0]), scales.shape
+    (torch.Size([2, 1, 1, 16, 2]), 17, torch.Size([2, 1, 16]))
+    """
+    outputs, G, group = codes.shape
+    four = codes.dtype == torch.uint8
+    if group % 4:
+        raise ValueError(f"a group of {group} inputs is not a multiple of 4")
+    filled = -outputs % FILLED
+    codes = F.pad(codes, (0, 0, 0, 0, 0, filled))
+    if four:
+        halves = codes.view(-1, PANEL, G, group // 4, 2, 2)
+        packed = halves[..., 0, :] | halves[..., 1, :] << 4
+    else:
+        packed = codes.view(-1, PANEL, G, group // 2, 2)
+    panels = [
+        None if one is None else F.pad(one, (0, 0, 0, filled)).view(-1, PANEL, G).transpose(1, 2).contiguous()
+        for one in (scales, offsets)
+    ]
+    assert panels[0] is not None
+    return packed.permute(0, 2, 3, 1, 4).contiguous(), panels[0], panels[1]
