@@ -35,6 +35,14 @@ def check_ids(state: Mapping[str, Any]) -> None:
         raise InputError(f"a token has the id {max(ids):,}, and there are {len(ids):,} tokens")
 
 
+def library_tokenizer(state: Mapping[str, Any]) -> Tokenizer:
+    """Return the library's tokenizer of a ``tokenizer.json``."""
+    try:
+        return Tokenizer.from_str(json.dumps(state))
+    except Exception as error:  # the library raises no narrower type, and the file may have any ids
+        raise InputError(f"not a tokenizer that can be read ({error})") from error
+
+
 class LibraryTokenizer:
     """A tokenizer of the ``tokenizers`` library."""
 
@@ -70,9 +78,4 @@ class LibraryTokenizer:
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> Self:
         """Return the tokenizer with this ``state``, which another program may have written."""
-        try:
-            return cls(Tokenizer.from_str(json.dumps(state)))
-        except InputError:
-            raise
-        except Exception as error:  # the library raises no narrower type, and the file may have any ids
-            raise InputError(f"not a tokenizer that can be read ({error})") from error
+        return cls(library_tokenizer(state))
