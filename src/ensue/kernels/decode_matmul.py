@@ -267,7 +267,9 @@ def _groups_side_by_side(bits: int, rows: int, apart: bool = False) -> Any:
                         found = builder.load(panel[p][0])
                         for other in panel[p][1:]:
                             found = builder.add(found, builder.load(other))
-                        builder.store(v.add(builder.load(total[p]), v.mul(builder.sitofp(found, VECTOR), scale)), total[p])
+                        builder.store(
+                            v.add(builder.load(total[p]), v.mul(builder.sitofp(found, VECTOR), scale)), total[p]
+                        )
                     with builder.if_then(builder.icmp_signed("!=", offsets, INT64(0))):
                         offset = _shares(v, offsets, wide, there)
                         for r, total in enumerate(totals):

@@ -88,6 +88,11 @@ class Rotary(nn.Module):
         super().__init__()
         self.identity = (base, width, scaling)
         """What the angles depend on besides positions."""
+        self.fill()
+
+    def fill(self) -> None:
+        """Compute the speeds of rotation; again for a module that was built without storage."""
+        base, width, scaling = self.identity
         speeds = base ** (-torch.arange(0, width, 2).double() / width)
         self.register_buffer("speeds", stretched(speeds, scaling), persistent=False)
 
