@@ -49,36 +49,23 @@ class GroupedWeight(nn.Module):
     @property
     def weight(self) -> Tensor:
         """W (out, in) in float32."""
-        return self._decoded(self.codes, self.scales, self.offsets)[: self.out_features]
+        return decoded(*self.apart())
 
     def rows(self, index: Tensor) -> Tensor:
         """The rows W_j for ``index`` (…,), (…, in) in float32."""
         panel, lane = index.flatten() // PANEL, index.flatten() % PANEL
-        picked = [
-            None
-            if one is None
-            else one[panel, ..., lane, :][..., None, :]
-            if one is self.codes
-            else one[panel, :, lane][..., None]
-            for one in (self.codes, self.scales, self.offsets)
-        ]
-        codes, scales, offsets = picked
-        assert codes is not None and scales is not None
-        return self._decoded(codes, scales, offsets).view(*index.shape, self.in_features)
+        codes = self.codes[panel, ..., lane, :][..., None, :]
+        scales, offsets = (
+            None if one is None else one[panel, :, lane][..., None] for one in (self.scales, self.offsets)
+        )
+        assert scales is not None
+        return decoded(*separated(codes, scales, offsets)).view(*index.shape, self.in_features)
 
-    def _decoded(self, codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
-        """Panels of codes (P, G, n, lanes, 2) → (P · lanes, in)."""
-        P, G, _, lanes, _ = codes.shape
-        if self.bits == 4:
-            codes = torch.stack([codes & 15, codes >> 4], dim=3)  # (P, G, n, 2, lanes, 2): i, i + 1, then i + 2, i + 3
-            codes = codes.permute(0, 4, 1, 2, 3, 5)
-        else:
-            codes = codes.permute(0, 3, 1, 2, 4)
-        values = codes.reshape(P, lanes, G, self.group).float()
-        values = values * scales.transpose(1, 2).float()[..., None]
-        if offsets is not None:
-            values = values + offsets.transpose(1, 2).float()[..., None]
-        return values.reshape(P * lanes, self.in_features)
+    def apart(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Codes (out, G, group), scales and offsets (out, G): what ``group_weights`` made the panels of."""
+        codes, scales, offsets = separated(self.codes, self.scales, self.offsets)
+        n = self.out_features
+        return codes[:n], scales[:n], None if offsets is None else offsets[:n]
 
 
 class GroupedLinear(GroupedWeight):
@@ -106,6 +93,27 @@ class GroupedEmbedding(GroupedWeight):
     def forward(self, tokens: Tensor) -> Tensor:
         """(…,) → (…, in)."""
         return self.rows(tokens)
+
+
+def decoded(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
+    """W (n, in) in float32, of codes (n, G, group), scales and offsets (n, G)."""
+    values = codes.float() * scales.float()[..., None]
+    if offsets is not None:
+        values = values + offsets.float()[..., None]
+    return values.flatten(1)
+
+
+def separated(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Panels of codes (P, G, loads, lanes, 2) → (P · lanes, G, group), and of scales and offsets → (P · lanes, G)."""
+    P, G, _, lanes, _ = codes.shape
+    if codes.dtype == torch.uint8:
+        codes = torch.stack([codes & 15, codes >> 4], dim=3)  # inputs i, i + 1, then i + 2, i + 3
+        codes = codes.permute(0, 4, 1, 2, 3, 5)
+    else:
+        codes = codes.permute(0, 3, 1, 2, 4)
+    shares = [None if one is None else one.transpose(1, 2).reshape(P * lanes, G) for one in (scales, offsets)]
+    assert shares[0] is not None
+    return codes.reshape(P * lanes, G, -1), shares[0], shares[1]
 
 
 def group_weights(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,14 +22,21 @@ from ensue.data.tokenizers.special_tokens import adds_special_tokens, special_to
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.tokenizers.word import word_tokenizer
 from ensue.exchange.arpa import read_arpa, write_arpa
+from ensue.exchange.gguf.decoder import decoder_config, decoder_tensors
+from ensue.exchange.gguf.file import is_gguf, read_gguf
+from ensue.exchange.gguf.tokenizer import gguf_tokenizer
+from ensue.exchange.gguf.writing import write_decoder
 from ensue.exchange.huggingface.reading import ImportedModel, build_model, is_pickle, pickle_error, read_folder
 from ensue.exchange.huggingface.writing import write_folder
 from ensue.exchange.onnx import write_onnx
 from ensue.exchange.word2vec import is_vector_file, read_word2vec, write_word2vec
 from ensue.models.backbones import system_config
 from ensue.models.labelled import Labelled
+from ensue.models.llama import LlamaLanguageModel
 from ensue.models.ngram import NGram
 from ensue.models.word2vec import Word2Vec, Word2VecConfig
+from ensue.nn.planning import without_storage
+from ensue.runs.grouped_weights import assign_tensors, count_parameters, use_groups
 from ensue.runs.init_from import read_vectors
 from ensue.runs.load import load
 from ensue.runs.save_weights import write_weights
@@ -66,11 +74,13 @@ def convert(
         return _from_folder(path, folder, task, force, report)
     if is_vector_file(path):
         return _from_vectors(path, folder, force, report)
+    if is_gguf(path):
+        return _from_gguf(path, folder, force)
     if path.name.removesuffix(".gz").endswith(".arpa"):
         model, words = read_arpa(path)
         origin = f"Read from {path.name}: {asdict(model.config)}"
         return _write_run(folder, force, "ngram", model, word_tokenizer(words), origin, direction="forward")
-    hint = "name a Hugging Face folder, an ARPA file (.arpa), or a vector file (.bin, .txt, .vec)"
+    hint = "name a Hugging Face folder, a GGUF file (.gguf), an ARPA file (.arpa), or a vector file (.bin, .txt, .vec)"
     raise InputError("is not in a known format", where=str(path), hint=hint)
 
 
@@ -112,8 +122,18 @@ def _to_arpa(path: Path, target: Path) -> None:
     write_arpa(run.model, [run.tokenizer.name(token) for token in range(run.tokenizer.size)], target)
 
 
+def _to_gguf(path: Path, target: Path) -> None:
+    """Write a run of a Llama as a GGUF file."""
+    run = load(path)
+    if not isinstance(run.model, LlamaLanguageModel):
+        raise InputError(f"a {run.system} has no GGUF form", where=str(path), hint="fit llama has one")
+    end = run.tokenizer.name(run.tokenizer.end)
+    write_decoder(run.model, target, run.tokenizer.state(), end, path.resolve().name)
+
+
 FORMATS: dict[str, tuple[str, Callable[[Path, Path], Any]]] = {
     "hf": ("-hf", _to_folder),
+    "gguf": (".gguf", _to_gguf),
     "onnx": (".onnx", lambda path, target: write_onnx(load(path).model, target)),
     "arpa": (".arpa", _to_arpa),
     "word2vec": (".txt", lambda path, target: write_word2vec(read_vectors(path), target)),
@@ -133,7 +153,7 @@ def _write_run(
         "steps": 0,
         "unit": "steps",
         "seconds": 0.0,
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": count_parameters(model),
         "bytes": folder.weights.stat().st_size,
     }
     write_text(folder.card, f"# {system}\n\n{origin}\n")
@@ -172,6 +192,25 @@ def _from_folder(path: Path, folder: RunFolder, asked: str, force: bool, report:
         head["untrained"] = list(imported.untrained)
         origin += f" Its {listed(imported.untrained)} head is new and untrained."
     return _write_run(folder, force, imported.system, model, tokenizer, origin, task=task, data=data, **head)
+
+
+def _from_gguf(path: Path, folder: RunFolder, force: bool) -> Path:
+    """Make a run of a language model in a GGUF file; its weights stay as they are."""
+    file = read_gguf(path)
+    config = decoder_config(file)
+    tokenizer = gguf_tokenizer(file)
+    if tokenizer.size > config.vocabulary:
+        what = f"has {tokenizer.size:,} tokens, and embeddings of {config.vocabulary:,}"
+        raise InputError(what, where=str(path), hint="the file may be damaged")
+    tensors = decoder_tensors(file, config)
+    with without_storage():
+        model = LlamaLanguageModel(config)
+    use_groups(model, tensors, str(path))
+    assign_tensors(model, tensors, str(path))
+    kinds = Counter(entry.format.name for entry in file.tensors.values())
+    origin = f"Read from {path.name}, a GGUF file: {', '.join(f'{n} tensors {kind}' for kind, n in kinds.items())}."
+    data = {"tokenizer": tokenizer.kind, "vocabulary": tokenizer.size}
+    return _write_run(folder, force, "llama", model.eval(), tokenizer, origin, data=data, direction="forward")
 
 
 def _check_kind(found: str, task: str, where: str) -> LabelKind | None:

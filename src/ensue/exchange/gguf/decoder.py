@@ -73,23 +73,23 @@ def decoder_config(file: GGUFFile) -> LlamaConfig:
     layers = _size(file, f"{name}.block_count")
     if layers > len(file.tensors):
         raise InputError(f"has {layers:,} layers and {len(file.tensors):,} tensors", where=str(file.path))
-    with_errors = dict(
-        vocabulary=file.tensors["token_embd.weight"].shape[0],
-        layers=layers,
-        heads=heads,
-        kv_heads=_size(file, f"{name}.attention.head_count_kv", heads),
-        head_width=0 if width * heads == hidden else width,
-        hidden=hidden,
-        inner=_size(file, f"{name}.feed_forward_length"),
-        context=_size(file, f"{name}.context_length"),
-        attention=f"local:span={span}" if span else "full",
-        rope_base=float(_value(file, f"{name}.rope.freq_base", 10000.0, float)),
-        epsilon=float(_value(file, f"{name}.attention.layer_norm_rms_epsilon", 1e-5, float)),
-        qkv_bias=ARCHITECTURES[name].qkv_bias,
-        tied="output.weight" not in file.tensors,
-    )
+    settings: dict[str, Any] = {
+        "vocabulary": file.tensors["token_embd.weight"].shape[0],
+        "layers": layers,
+        "heads": heads,
+        "kv_heads": _size(file, f"{name}.attention.head_count_kv", heads),
+        "head_width": 0 if width * heads == hidden else width,
+        "hidden": hidden,
+        "inner": _size(file, f"{name}.feed_forward_length"),
+        "context": _size(file, f"{name}.context_length"),
+        "attention": f"local:span={span}" if span else "full",
+        "rope_base": float(_value(file, f"{name}.rope.freq_base", 10000.0, float)),
+        "epsilon": float(_value(file, f"{name}.attention.layer_norm_rms_epsilon", 1e-5, float)),
+        "qkv_bias": ARCHITECTURES[name].qkv_bias,
+        "tied": "output.weight" not in file.tensors,
+    }
     try:
-        return LlamaConfig(**with_errors)
+        return LlamaConfig(**settings)
     except InputError as error:
         raise InputError(f"its settings do not fit together: {error}", where=str(file.path)) from error
 

@@ -73,6 +73,12 @@ class GGUFFile:
         return entry.format.decode(self.blocks(name)).reshape(entry.shape)
 
 
+def is_gguf(path: Path) -> bool:
+    """Return whether a file begins as a GGUF file does, or is called one."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC or path.suffix == ".gguf"
+
+
 def read_gguf(path: str | Path) -> GGUFFile:
     """Read the header of a file, and map its data."""
     path = Path(path)

@@ -12,9 +12,21 @@ from ensue.core.errors import InputError
 from ensue.data.tokenizers.subword import SubwordTokenizer
 from ensue.exchange.gguf.file import GGUFFile
 
+DOCUMENT_END = "<|endoftext|>"
+"""The token between documents in pre-training, where it is not the one that ends an answer."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5
 """Types of tokens."""
-LLAMA3_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA3_WORDS = "|".join(
+    [
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+        r"[^\r\n\p{L}\p{N}]?\p{L}+",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    ]
+)
 QWEN2_WORDS = LLAMA3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
 
 
@@ -70,7 +82,8 @@ def gguf_tokenizer(file: GGUFFile) -> SubwordTokenizer:
     for number in np.flatnonzero(np.isin(kinds, (CONTROL, UNKNOWN, USER_DEFINED))):
         added = AddedToken(tokens[number], normalized=False, special=kinds[number] != USER_DEFINED)
         (inner.add_tokens if kinds[number] == USER_DEFINED else inner.add_special_tokens)([added])
-    return SubwordTokenizer(inner, tokens[end])
+    control = {tokens[number] for number in np.flatnonzero(kinds == CONTROL)}
+    return SubwordTokenizer(inner, DOCUMENT_END if DOCUMENT_END in control else tokens[end])
 
 
 def _strings(file: GGUFFile, key: str) -> Sequence[str]:

@@ -7,8 +7,8 @@ m is x and what came before it (causal), or all of x (in both directions). With 
 several query heads share one (grouped-query attention, Ainslie et al., 2023). The state is the keys and values so far.
 b is an additive bias of scores, where the model has one.
 
-Legend: B rows, T new tokens, S keys, H heads, G key–value heads, d head width, D width, H·d unless the model sets another d; a cache shared by k rows of a
-beam folds their queries into one row (``ensue.nn.key_value_cache``).
+Legend: B rows, T new tokens, S keys, H heads, G key–value heads, D width, d head width (D / H unless it is set); a
+cache shared by k rows of a beam folds their queries into one row (``ensue.nn.key_value_cache``).
 """
 
 from __future__ import annotations
