@@ -15,9 +15,15 @@ Legend: in inputs, out outputs, j an output, i an input, g a group.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from ensue.kernels.kernel import Fast, Kernel
+from ensue.kernels.matmul import matmul
+from ensue.kernels.threads import is_fake, loopable, run
 
 PANEL, FILLED = 16, 32
 """Outputs that lie side by side, and the multiple that their number is padded to."""
@@ -49,7 +55,7 @@ class GroupedWeight(nn.Module):
     @property
     def weight(self) -> Tensor:
         """W (out, in) in float32."""
-        return decoded(*self.apart())
+        return decode_panels(self.codes, self.scales, self.offsets)[: self.out_features]
 
     def rows(self, index: Tensor) -> Tensor:
         """The rows W_j for ``index`` (…,), (…, in) in float32."""
@@ -84,7 +90,26 @@ class GroupedLinear(GroupedWeight):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in) → (…, out)."""
-        return F.linear(x, self.weight.to(x.dtype), self.bias)  # type: ignore[arg-type]
+        y: Tensor = _Product.apply(x.reshape(-1, self.in_features), self)  # type: ignore[no-untyped-call]
+        return y.view(*x.shape[:-1], self.out_features)
+
+
+class _Product(torch.autograd.Function):
+    """x Wᵀ + b on matrices. W is decoded in each direction, and not kept in between."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: GroupedLinear) -> Tensor:
+        """y."""
+        ctx.layer = layer
+        return matmul(x, layer.weight.to(x.dtype), layer.get_buffer("bias") if layer.bias is not None else None)
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> Any:
+        """∂x = ∂y W; W has no gradient."""
+        weight = ctx.layer.weight.to(above[0].dtype)
+        if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operation
+            return above[0] @ weight, None
+        return matmul(above[0].contiguous(), weight.T), None
 
 
 class GroupedEmbedding(GroupedWeight):
@@ -93,6 +118,33 @@ class GroupedEmbedding(GroupedWeight):
     def forward(self, tokens: Tensor) -> Tensor:
         """(…,) → (…, in)."""
         return self.rows(tokens)
+
+
+def _decode_reference(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
+    """The equation."""
+    return decoded(*separated(codes, scales, offsets))
+
+
+def _decode_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
+    from ensue.kernels import grouped_loops as loops  # importing numba takes long
+
+    panels, groups, loads = codes.shape[:3]
+    bits = 4 if codes.dtype == torch.uint8 else 8
+    wide = [scales.float() if one is None else one.float() for one in (scales, offsets)]
+    out = torch.empty(panels * PANEL, groups * loads * (4 if bits == 4 else 2), dtype=torch.float32)
+    run(loops.decode_groups, panels * PANEL, groups, loads, bits, int(offsets is not None), codes, *wide, out)
+    return out
+
+
+def _can_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> bool:
+    shares = [one for one in (scales, offsets) if one is not None]
+    whole = codes.shape[3] == PANEL and all(one.is_contiguous() for one in (codes, *shares))
+    cpu = all(one.device.type == "cpu" and not is_fake(one) for one in (codes, *shares))
+    return whole and cpu and loopable()
+
+
+decode_panels = Kernel("decode_panels", _decode_reference, Fast("loop", _decode_loop, _can_loop))
+"""All rows of panels in float32: (codes, scales, offsets or None) → (P · PANEL, in)."""
 
 
 def decoded(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:

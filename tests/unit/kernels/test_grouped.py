@@ -6,6 +6,7 @@ import torch
 from ensue.kernels.decode_program import DecodeProgram
 from ensue.kernels.decode_runner import DecodeRunner
 from ensue.kernels.grouped import GroupedEmbedding, GroupedLinear, group_weights
+from ensue.kernels.kernel import use
 
 FORMS = [(bits, offsets, kind) for bits in (4, 8) for offsets in (True, False) for kind in (torch.float16, torch.float32)]
 
@@ -31,7 +32,9 @@ def matrix(codes, scales, offsets):
 def test_panels_hold_the_matrix(bits, offsets, kind, outputs, inputs, group):
     given = groups(bits, offsets, kind, outputs, inputs, group)
     layer = GroupedLinear(*group_weights(*given), outputs)
-    assert torch.equal(layer.weight, matrix(*given))
+    for implementation in ("reference", "loop"):
+        with use(implementation, "decode_panels"):
+            assert torch.equal(layer.weight, matrix(*given))
     assert (layer.bits, layer.group, layer.in_features) == (bits, group, inputs)
     for put, found in zip(given, layer.apart()):
         assert found is None if put is None else torch.equal(put, found)
@@ -72,3 +75,15 @@ def test_sums_of_the_largest_codes_do_not_overflow():
 def test_only_groups_of_four_inputs_can_be_packed():
     with pytest.raises(ValueError, match="not a multiple of 4"):
         group_weights(torch.zeros(16, 1, 6, dtype=torch.uint8), torch.ones(16, 1), None)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_inputs_get_the_gradient_of_a_linear_layer(bias):
+    given = groups(4, True)
+    layer = GroupedLinear(*group_weights(*given), 48, torch.ones(48) if bias else None)
+    x = torch.randn(3, 5, 128, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    above = torch.randn(3, 5, 48, generator=torch.Generator().manual_seed(1))
+    (found,) = torch.autograd.grad((layer(x) * above).sum(), x)
+    plain = torch.nn.functional.linear(x, matrix(*given), torch.ones(48) if bias else None)
+    (wanted,) = torch.autograd.grad((plain * above).sum(), x)
+    assert torch.allclose(layer(x), plain, atol=1e-4) and torch.allclose(found, wanted, atol=1e-4)
