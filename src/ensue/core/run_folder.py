@@ -99,6 +99,7 @@ class RunFolder:
 
     config = _File(run_files.CONFIG)
     manifest = _File(MANIFEST)
+    chat = _File(run_files.CHAT)
     weights = _File(run_files.WEIGHTS)
     tokenizer = _File(run_files.TOKENIZER)
     source_tokenizer = _File(run_files.SOURCE_TOKENIZER)

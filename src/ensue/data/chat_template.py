@@ -109,7 +109,7 @@ def _no_format(*values: Any, **named: Any) -> str:
 class _WithoutConcatenation(NodeTransformer):
     """a ~ b as a + b of two texts, whose sizes the sandbox sees."""
 
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802 - the name that Jinja calls
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:
         parts = [nodes.Filter(self.visit(one), "string", [], [], None, None, lineno=node.lineno) for one in node.nodes]
         joined: nodes.Expr = parts[0]
         for part in parts[1:]:
@@ -203,7 +203,7 @@ def _refuse(message: str) -> NoReturn:
     raise InputError(f"the chat template refuses these messages: {str(message)[:200]}")
 
 
-class _limited:  # noqa: N801 - a context manager, used as a function
+class _limited:
     """Raises InputError when a template executes too many lines, in this thread."""
 
     def __init__(self, lines: int) -> None:

@@ -16,14 +16,16 @@ from ensue.core.events import Report, report_all, silent
 from ensue.core.files import write_text
 from ensue.core.run_folder import RunFolder
 from ensue.core.wording import listed
+from ensue.data.chat_template import ChatTemplate
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.special_tokens import adds_special_tokens, special_tokens_of
+from ensue.data.tokenizers.subword import SubwordTokenizer
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.tokenizers.word import word_tokenizer
 from ensue.exchange.arpa import read_arpa, write_arpa
 from ensue.exchange.gguf.decoder import decoder_config, decoder_tensors
-from ensue.exchange.gguf.file import is_gguf, read_gguf
+from ensue.exchange.gguf.file import GGUFFile, is_gguf, read_gguf
 from ensue.exchange.gguf.tokenizer import gguf_tokenizer
 from ensue.exchange.gguf.writing import write_decoder
 from ensue.exchange.huggingface.reading import ImportedModel, build_model, is_pickle, pickle_error, read_folder
@@ -142,11 +144,20 @@ FORMATS: dict[str, tuple[str, Callable[[Path, Path], Any]]] = {
 
 
 def _write_run(
-    folder: RunFolder, force: bool, system: str, model: Any, tokenizer: Tokenizer, origin: str, **facts: Any
+    folder: RunFolder,
+    force: bool,
+    system: str,
+    model: Any,
+    tokenizer: Tokenizer,
+    origin: str,
+    template: str = "",
+    **facts: Any,
 ) -> Path:
     """Write the run of a model that was trained by another tool; ``origin`` is for the model card."""
     folder.make(force)
     save_tokenizer(tokenizer, folder.tokenizer)
+    if template:
+        write_text(folder.chat, template)
     write_weights(model, folder)
     figures = {
         "stopped": "converted",
@@ -210,7 +221,19 @@ def _from_gguf(path: Path, folder: RunFolder, force: bool) -> Path:
     kinds = Counter(entry.format.name for entry in file.tensors.values())
     origin = f"Read from {path.name}, a GGUF file: {', '.join(f'{n} tensors {kind}' for kind, n in kinds.items())}."
     data = {"tokenizer": tokenizer.kind, "vocabulary": tokenizer.size}
-    return _write_run(folder, force, "llama", model.eval(), tokenizer, origin, data=data, direction="forward")
+    facts: dict[str, Any] = {"data": data, "direction": "forward"}
+    template = file.values.get("tokenizer.chat_template")
+    if isinstance(template, str):
+        begin, end = (_special_name(file, tokenizer, f"tokenizer.ggml.{which}_token_id") for which in ("bos", "eos"))
+        ChatTemplate(template, tokenizer, begin, end)  # refused before anything is written
+        facts["chat"] = {"begin": begin, "end": end, "stop": list(dict.fromkeys([end, tokenizer.name(tokenizer.end)]))}
+    return _write_run(folder, force, "llama", model.eval(), tokenizer, origin, template=str(template or ""), **facts)
+
+
+def _special_name(file: GGUFFile, tokenizer: SubwordTokenizer, key: str) -> str:
+    """The name of a special token that a file gives by its number; empty if it gives none."""
+    number = file.values.get(key)
+    return next((name for name, token in tokenizer.named.items() if token == number), "")
 
 
 def _check_kind(found: str, task: str, where: str) -> LabelKind | None:
