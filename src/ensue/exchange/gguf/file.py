@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, errors_in
 from ensue.exchange.gguf.blocks import FORMATS, BlockFormat
 
 MAGIC = b"GGUF"
@@ -89,7 +89,8 @@ def read_gguf(path: str | Path) -> GGUFFile:
     except (OSError, ValueError) as error:
         raise InputError(f"cannot be read ({error})", where=str(path)) from error
     try:
-        return _read(path, data)
+        with errors_in(path):
+            return _read(path, data)
     except _Damage as damage:
         raise InputError(f"is damaged: {damage}", where=str(path), hint="download it again") from damage
 
@@ -133,12 +134,12 @@ class _Cursor:
 def _read(path: Path, data: np.ndarray) -> GGUFFile:
     cursor = _Cursor(data)
     if bytes(data[:4]) != MAGIC:
-        raise InputError("is not a GGUF file", where=str(path), hint="it does not begin with GGUF")
+        raise InputError("is not a GGUF file", hint="it does not begin with GGUF")
     cursor.at = len(MAGIC)
     version = cursor.number("I", "the version")
     if version not in VERSIONS:
         other = "; it is big-endian" if version in (v << 24 for v in VERSIONS) else ""
-        raise InputError(f"GGUF version {version} is not supported{other}", where=str(path), hint="2 and 3 are")
+        raise InputError(f"GGUF version {version} is not supported{other}", hint="2 and 3 are")
     tensor_count = cursor.count(24, "the number of tensors")
     value_count = cursor.count(12, "the number of values")
     values: dict[str, Any] = {}
