@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import random
+import shutil
 import tarfile
 from collections.abc import Iterable
 from itertools import pairwise
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import ensue
+from ensue.core import run_files
 from ensue.data.tokenizers.registry import fit_tokenizer_to_parts, save_tokenizer
 from ensue.data.tokenizers.special_tokens import special_tokens_of
 from ensue.data.tokenizers.spelled_words import fit_spelled_words
@@ -62,6 +64,9 @@ def old_runs(folder: Path) -> dict[str, Path]:
     (folder / "text.txt").write_text("".join(f"{line}\n" for line in sentences(150)), encoding="utf-8")
     pairs = (f"{a} {b} {a} {c}\t{b} {a} {c}\n" for a in WORDS for b in WORDS[:6] for c in WORDS[:2])
     (folder / "pairs.tsv").write_text("".join(pairs), encoding="utf-8")  # what the stopped runs were trained on
+    two = folder / "seq2seq-two"  # a run with a tokenizer for each side
+    shutil.copytree(folder / "seq2seq", two)
+    shutil.copy(two / run_files.TOKENIZER, two / run_files.SOURCE_TOKENIZER)
     return {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
 
 

@@ -16,7 +16,10 @@ from typing import Any
 
 import ensue
 from benchmarks.reliability import samples
+from ensue.core import run_files
 from ensue.core.errors import InputError
+from ensue.core.manifest import MANIFEST, damaged_files, read_manifest
+from ensue.core.run_folder import RunFolder
 from ensue.data.choices import read_choices
 from ensue.data.conll import read_tagged, read_untagged
 from ensue.data.documents import read_documents, read_sentences
@@ -37,7 +40,7 @@ from ensue.runs.settings_resolution import read_settings, resolve
 from ensue.search.beam import Search
 from ensue.verbs.racing.folder import open_race, runs_of
 
-RUN_FILES = ("config.json", "tokenizer.json", "source_tokenizer.json", "model.safetensors", "run.toml", "metrics.jsonl")
+RUN_FILES = (*run_files.NEEDED, run_files.METRICS)
 TEXT = "the students opened their books"
 VIEWS: dict[str, dict[str, Any]] = {
     "curves": {},
@@ -69,6 +72,11 @@ class Target:
 def open_run(path: Path) -> Run:
     """Open a run as it is, without its digests, which would refuse any change."""
     return ensue.load(path, verify=False)
+
+
+def compare_digests(path: Path) -> None:
+    """Compare the files of a run with its manifest."""
+    list(damaged_files(path, read_manifest(path, (run_files.CONFIG,))))
 
 
 class Workshop:
@@ -105,6 +113,9 @@ class Workshop:
             found.append(self._on_run(f"{name} to {to}", path, lambda path=path, to=to: self._written(path, to)))
         path = self.runs["lstm"]
         found.append(self._on_run("cost of lstm", path, lambda path=path: ensue.cost(str(path))))
+        path = self.runs["seq2seq"]
+        RunFolder(path).write_manifest()
+        found.append(Target("manifest", (path / MANIFEST,), partial(compare_digests, path), (path,)))
         return found
 
     def view_targets(self) -> list[Target]:
@@ -203,14 +214,15 @@ class Workshop:
         return Target(name, files, use, (path, *self.data.values()))
 
     def _resumed(self, name: str, path: Path) -> Target:
-        """Return the target of a run that is resumed for a step."""
+        """Return the target of a run that is resumed for a step, or where its settings are damaged for a second."""
         settings = path / "run.toml"
         text = settings.read_text(encoding="utf-8").replace("steps = 300", "steps = 21", 1)
         settings.write_text(text, encoding="utf-8")
         (path / "config.json").unlink(missing_ok=True)
         files = tuple(sorted(file for file in path.rglob("*") if file.is_file() and file.name != "metrics.jsonl"))
         named = (path, path.parent / "text.txt", path.parent / "pairs.tsv")
-        return Target(f"resume {name}", files, partial(ensue.fit, str(path), resume=True), named, whole=path)
+        use = partial(ensue.fit, str(path), resume=True, budget="1s")
+        return Target(f"resume {name}", files, use, named, whole=path)
 
     def _converted(self, path: Path) -> None:
         self.use_run(open_run(ensue.convert(path, out=self._out())))

@@ -120,6 +120,8 @@ NAMES = [
     (("race", "TEXT", "--systems", "bilm"), "bilm sees both sides"),
     (("race", "TEXT", "--task", "forcast"), "unknown task 'forcast'; did you mean 'forecast'"),
     (("race", "TEXT", "--task", "classify", "--labels", "100,many"), "--labels '100,many' is not a list of numbers"),
+    (("race", "TEXT", "--task", "classify", "--labels", "9" * 5000), "is not a list of numbers"),
+    (("fit", "lstm", "TEXT", "--budget", ""), "'' is not a time"),
     (("race", "TEXT", "--labels", "100"), "--labels is for tasks that label"),
     (("race", "TEXT", "--columns", "text=1"), "has one column: there are no tabs or commas between columns"),
     (("systems", "lsmt"), "did you mean 'lstm'?"),
@@ -127,6 +129,9 @@ NAMES = [
     (("cost", "ngram"), "has no parameters"),
     (("look", "curvs", "TEXT"), "unknown view 'curvs'; did you mean 'curves'?"),
     (("check", "nowhere.module:Class"), "cannot import"),
+    (("check", ".relative:Class"), "cannot import"),
+    (("fit", "lstm", "hello", "--set", "system=gpt"), "setting 'system' is lstm, the first argument; write `ensue fit"),
+    (("fit", "lstm", "hello", "--set", "data.hash=1"), "setting 'data.hash' follows from the text; leave it out"),
     (("fit",), "fit what?"),
     (("fit", "lstm"), "no text to learn from"),
     (("race",), "race on what?"),
@@ -142,8 +147,8 @@ VALUES = {
     "lstm": """x =3 layers=0 layers=two layers=1.5 hidden=-1 hidden=nan dropout=1 dropout=-0.1 dropout=nan train.lr=0
         train.lr=nan train.lr=fast train.batch=0 train.steps=-1 train.optimiser=adam train.schedule=linear
         train.keep=all train.precision=fp8 train.cut=thin train.warmup=-1 train.beta2=1 train.momentum=1 train.clip=-1
-        train.threads=-1 train.log_every=0 train.epochs=nan data.holdout=1 data.direction=up data.eval_tokens=-1
-        hidden=inf
+        train.threads=-1 train.threads=1e9 train.log_every=0 train.epochs=nan data.holdout=1 data.direction=up
+        hidden=inf data.eval_tokens=-1
         tokenizer.vocabulary=-1 tokenizer.vocabulary=2 tokenizer.min_count=-1 seed=x compile=maybe order=3""",
     "gpt": "heads=0 heads=3 heads=-2 context=0 context=-1 dropout=1 positions=odd",
     "ngram": "order=0 order=9 order=-1 mode=odd layers=2",
@@ -560,3 +565,20 @@ def test_a_text_of_one_letter_and_a_model_too_large(text):
 def test_a_race_with_a_wrong_setting_trains_nothing(text):
     refused("race", text, "--systems", "ngram,gpt", "--set", "gpt.heads=3", "--out", "race", says="heads")
     refused("race", text, "--systems", "ngram", "--resume", "--out", "race", says="holds no race to resume")
+
+
+def test_a_name_that_is_not_utf8_is_refused_as_a_text_and_can_be_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = os.fsdecode(b"bad\xff.txt")
+    Path(name).write_text("hello there, old friend\n" * 9)
+    refused("fit", "ngram", name, "--out", "run", says="the name is not UTF-8, so run.toml cannot hold it; rename it")
+    Path(name).rename("text.txt")
+    out = os.fsdecode(b"run\xff")
+    assert ensue("fit", "ngram", "text.txt", "--out", out, "--json").code == 0
+    assert ensue("check", out, "--files").code == 0
+
+
+def test_a_folder_without_settings_is_no_unknown_system(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine").mkdir()
+    refused("cost", "mine", says="mine: has no run.toml")

@@ -186,7 +186,16 @@ def test_force_deletes_no_folder_that_is_not_a_run(config, made):
     refused("convert", made / "vectors.txt", "--out", "thesis", "--force", says="is not a run")
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "checkpoints/notes.txt", "events/notes.txt", "model.safetensors.bak"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes.txt",
+        "checkpoints/notes.txt",
+        "events/notes.txt",
+        "model.safetensors.bak",
+        "checkpoints/step-00000004/my.txt",
+    ],
+)
 def test_force_refuses_a_run_with_files_of_others(name, made):
     shutil.copytree(made / "lstm", "run")
     Path("run", name).parent.mkdir(exist_ok=True)
@@ -196,6 +205,18 @@ def test_force_refuses_a_run_with_files_of_others(name, made):
     Path("run", name).unlink()
     assert ensue(*command, "--json").code == 0
     assert not Path("run/checkpoints").exists() and package.load("run").system == "ngram"
+
+
+def test_a_run_is_not_overwritten_by_its_own_conversion(made):
+    shutil.copytree(made / "lstm", "run")
+    refused("convert", made / "lstm", "--to", "hf", "--out", "run", "--force", says="run: is a run")
+
+
+def test_hidden_files_of_others_are_kept(made):
+    Path("run").mkdir()
+    Path("run/.film.part").write_text("a download")
+    refused("fit", "ngram", made / "text.txt", "--out", "run", says="run: is there already")
+    refused("fit", "ngram", made / "text.txt", "--out", "run", "--force", says="run: is not a run")
 
 
 def test_a_folder_of_a_process_killed_at_its_start_counts_as_empty(made):
@@ -228,6 +249,11 @@ def test_force_replaces_a_race_but_no_files_of_others(made, monkeypatch):
         refused(*command, "--force", says=f"race: {stranger} is not a file of a race, so --force will not delete")
         Path("race", name).unlink()
     Path("race/mine").rmdir()
+    Path("race/ngram/notes.txt").write_text("keep")
+    again = ensue(*command, "--resume", "--repeat", "ngram")
+    assert again.code == 2 and "ngram: notes.txt is not a file of a run" in again.err
+    Path("race/ngram/notes.txt").unlink()
+    assert ensue(*command, "--resume", "--repeat", "ngram", "--json").code == 0
     assert ensue(*command, "--force", "--json").code == 0
     Path("thesis").mkdir()
     Path("thesis/race.json").write_text('{"cars": 2}')

@@ -98,6 +98,7 @@ def test_a_gap_looks_as_the_mask_it_is(lookers):
         (("gpt", "--text", TEXT, "--word", "zebra"), "'zebra' is not a token of this text"),
         (("gpt", "--text", TEXT, "--rolled", "--head", "1"), "a rollout is of all layers and heads"),
         (("gpt", "--text", TEXT * 200), "tokens, and the model's context is"),
+        (("gru", "--text", TEXT * 3000), "tokens have too many weights; give at most"),
         (("gru", "--text", TEXT, "--rolled"), "a recurrent network also carries information between positions"),
         (("bert", "--text", TEXT * 200), "tokens, and the model's context is"),
         (("transformer", "--text", TEXT, "--part", "middle"), "there is no part 'middle'"),

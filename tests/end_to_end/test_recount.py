@@ -132,3 +132,58 @@ def test_both_counts_share_a_budget():
     assert whole_settings(settings, rest, 3.0).train.budget == 7.0
     assert whole_settings(settings, rest, 6.0).train.budget == 5.0
     assert whole_settings(resolve("ngram", layers=[]), rest, 3.0).train.budget == 0.0
+
+
+def interrupted_run(mine, monkeypatch):
+    """A run that was stopped while the model of all was counted; what was measured before is there."""
+    calls, count = [], training.fit_by_counting
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return count(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "fit_by_counting", interrupted)
+        assert ensue("fit", "ngram", mine, *WORDS, "--out", "cut").code == 130
+    assert Path("cut/held-out/figures.json").exists()
+
+
+def test_force_replaces_an_interrupted_run(mine, monkeypatch):
+    interrupted_run(mine, monkeypatch)
+    Path("cut/held-out/notes.txt").write_text("keep")
+    answer = ensue("fit", "ngram", mine, *WORDS, "--out", "cut", "--force")
+    assert answer.code == 2 and "held-out/notes.txt is not a file of a run" in answer.err
+    Path("cut/held-out/notes.txt").unlink()
+    assert ensue("fit", "ngram", mine, *WORDS, "--out", "cut", "--force", "--json").code == 0
+    assert not Path("cut/held-out").exists()
+
+
+def test_the_run_is_locked_while_the_rest_is_counted(mine, monkeypatch):
+    count, codes = training.fit_by_counting, []
+
+    def counted(*arguments):
+        if not codes:
+            answer = ensue("fit", "ngram", mine, *WORDS, "--out", "run", "--force")
+            codes.append((answer.code, answer.err))
+        return count(*arguments)
+
+    monkeypatch.setattr(training, "fit_by_counting", counted)
+    fitted(mine)
+    ((code, error),) = codes
+    assert code == 2 and "run: another process is training here" in error
+
+
+@pytest.mark.parametrize("harm", ["figures", "value", "settings"])
+def test_a_damaged_figure_of_the_rest_is_refused_or_measured_again(mine, monkeypatch, harm):
+    interrupted_run(mine, monkeypatch)
+    figures = Path("cut/held-out/figures.json")
+    if harm == "settings":
+        Path("cut/held-out/run.toml").unlink()
+        assert ensue("fit", "cut", "--resume", "--json").code == 0
+        return
+    value = json.loads(figures.read_text())
+    figures.write_text(json.dumps([] if harm == "figures" else {**value, "seconds": "long"}))
+    answer = ensue("fit", "cut", "--resume")
+    assert answer.code == 2 and "held-out/figures.json" in answer.err

@@ -298,7 +298,10 @@ def test_no_view_opens_a_file_that_a_client_names(client, opened, bait, view):
         for field in (*fields, "race"):
             answer = client.post(f"/api/look/{view}", json={"models": models, field: str(bait)})
             assert answer.status_code in (200, 400, 404), answer.text
-        client.post(f"/api/look/{view}", json={"models": models, **dict.fromkeys(fields, str(bait))})
+    own = [field for field in fields if field in signature(VIEWS.load(view)).parameters]
+    for models in (*([model] for model in MODELS), ["lstm", "gpt"], ["seq2seq", "labels"]):  # nothing else is missing
+        answer = client.post(f"/api/look/{view}", json={"models": models, **dict.fromkeys(own, str(bait))})
+        assert answer.status_code in (200, 400, 404), answer.text
     assert str(bait) not in opened
 
 
@@ -448,6 +451,20 @@ def test_only_files_of_the_page_are_served(client):
     assert known.status_code == 304 and not known.content
     for name in ("..%2fapp.py", "app.py", "%2e%2e%2f%2e%2e%2fpyproject.toml", "index.htm"):
         assert client.get(f"/page/{name}").status_code == 404
+
+
+@pytest.mark.parametrize("page", ["tree", "steps", "bptt"])
+def test_interactive_pages_run_their_own_scripts_only_and_without_the_rights_of_this_site(client, page):
+    markup = "<script>alert(1)</script></textarea><img src=x onerror=alert(1)>"
+    plain, hostile = (
+        client.get(f"/api/page/{page}", params={"model": "seq2seq", "text": text}) for text in ("the books", markup)
+    )
+    for answer in (plain, hostile):
+        policy = dict(part.strip().partition(" ")[::2] for part in answer.headers["content-security-policy"].split(";"))
+        assert answer.status_code == 200 and policy["default-src"] == "'none'"
+        assert "allow-same-origin" not in policy["sandbox"] and "unsafe" not in policy["script-src"]
+        assert policy["script-src"].count("sha256-") == plain.text.count("<script>") > 0
+    assert "alert(1)</script>" not in hostile.text and "<img src=x" not in hostile.text
 
 
 def raw(address, request, wait=GIVE_UP):
@@ -615,6 +632,13 @@ def test_every_route_requires_the_key(runs):
 def test_serve_reports_wrong_arguments_in_one_line(words, said, runs):
     answer = ensue("serve", *(runs / "lstm" if word == "RUN" else word for word in words))
     assert answer.code == 2 and said in answer.err and answer.err.count("\n") == 1
+
+
+def test_an_empty_key_in_the_environment_is_refused(runs, monkeypatch):
+    """It is a mistake, e.g. of the command that should print the key: without one everybody would get in."""
+    monkeypatch.setenv("ENSUE_KEY", "")
+    answer = ensue("serve", runs / "lstm")
+    assert answer.code == 2 and "the key is blank" in answer.err
 
 
 def awaited(process):

@@ -25,7 +25,7 @@ from ensue.data.tokenizers.special_tokens import special_tokens_of
 from ensue.exchange.arpa import read_arpa
 from ensue.exchange.huggingface import build_model, read_folder, write_folder
 from ensue.exchange.word2vec import read_word2vec
-from ensue.models.bert import BERT
+from ensue.models.bert import BERT, RoBERTa
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.verbs.racing.folder import open_race, runs_of
 
@@ -96,6 +96,17 @@ LARGE += [("max_position_embeddings", 10**9), ("intermediate_size", 10**9), ("ty
 def test_sizes_of_a_hub_folder_take_no_memory_before_they_are_checked(hub, name, value):
     change(hub / "config.json", name, to=value)
     refused(lambda: build_model(read_folder(hub)), str(hub))
+
+
+def test_a_table_of_positions_without_rows_is_refused(tmp_path):
+    folder, tokenizer = tmp_path / "hub", fit_encoder_tokenizer("wordpiece", [PARTS[0][0]], 300)
+    config = RoBERTa.Config(vocabulary=tokenizer.size, layers=1, heads=2, hidden=8, context=16)
+    special, state = special_tokens_of(tokenizer), tokenizer.state()
+    write_folder(RoBERTa(config), folder, tokenizer_state=state, special=special, labels=None, task="masked")
+    weights = load_file(folder / "model.safetensors")
+    weights["roberta.embeddings.position_embeddings.weight"] = torch.zeros(())
+    save_file(weights, folder / "model.safetensors")
+    refused(lambda: build_model(read_folder(folder)), str(folder))
 
 
 ODD_CLASSES = [None, [], {}, [[]], [{}], [None], "BertModel", 3, ["\ud800"], ["x" * 10_000], [["BertModel"]]]

@@ -67,6 +67,7 @@ def score(
     if as_json:
         if per_token:
             result["per_token"] = [{"token": token, "bits": -value / log(2)} for token, value in tokens]
+        result |= {"notes": display.notes} if display.notes else {}
         print_json({name: value for name, value in result.items() if name != "pseudo" or value})
         return
     for token, value in tokens:

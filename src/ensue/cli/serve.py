@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from ensue.core.memory import share_arenas
 from ensue.core.wording import counted
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
+KEY_VARIABLE = "ENSUE_KEY"
 
 
 def serve(
@@ -30,7 +32,7 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="port to listen on; 0 picks a free one")] = 8000,
     key: Annotated[
-        str | None, Option(help="key that clients must send, as Authorization: Bearer KEY", envvar="ENSUE_KEY")
+        str | None, Option(help="key that clients must send, as Authorization: Bearer KEY", envvar=KEY_VARIABLE)
     ] = None,
     no_verify: NoVerify = False,
     int8: Int8 = False,
@@ -41,6 +43,7 @@ def serve(
     """
     from ensue.serve.keys import check_key
 
+    key = os.environ.get(KEY_VARIABLE) if key is None else key  # typer takes an empty variable for none
     if key is not None:
         check_key(key)
     elif host not in LOCAL:

@@ -47,7 +47,7 @@ def fit(
     preset: options.Preset = "",
     config: Annotated[Path | None, Option(help="run.toml to take settings from")] = None,
     set_: options.Set = [],
-    budget: Annotated[str, Option(help="training time, e.g. 45s, 10m or 2h")] = "",
+    budget: Annotated[str | None, Option(help="training time, e.g. 45s, 10m or 2h")] = None,
     seed: options.OptionalSeed = None,
     field: options.Field = "",
     columns: options.Columns = "",
@@ -93,7 +93,7 @@ def fit(
     given |= {"begin_with": begin_with, "embeddings": embeddings, "compile": compile_, "train.shard": shard}
     given |= {"train.sample_every": sample_every, "train.memory": size_in_bytes(memory) if memory else 0}
     work = partial(verb, what, data or [], valid=valid, model=model, config=config, settings=_settings(set_, given))
-    _train(partial(work, out=out, budget=budget or None, resume=resume, force=force), as_json)
+    _train(partial(work, out=out, budget=budget, resume=resume, force=force), as_json)
 
 
 def distil(
@@ -110,7 +110,9 @@ def distil(
     ] = "",
     preset: options.Preset = "",
     set_: options.Set = [],
-    budget: Annotated[str, Option(help="training time, e.g. 45s, 10m or 2h, without the teacher's labelling")] = "",
+    budget: Annotated[
+        str | None, Option(help="training time, e.g. 45s, 10m or 2h, without the teacher's labelling")
+    ] = None,
     seed: options.OptionalSeed = None,
     columns: options.Columns = "",
     begin_with: Annotated[
@@ -133,7 +135,7 @@ def distil(
     given = {"tokenizer.kind": tokenizer, "preset": preset, "seed": seed, "begin_with": begin_with, "device": device}
     settings = _settings(set_, {**given, "data.columns": columns})
     work = partial(verb, teacher, student, unlabelled, labelled=labelled, valid=valid, settings=settings)
-    _train(partial(work, out=out, budget=budget or None, resume=resume, force=force), as_json)
+    _train(partial(work, out=out, budget=budget, resume=resume, force=force), as_json)
 
 
 def _system(what: str, config: Path | None) -> str:
@@ -159,8 +161,9 @@ def _train(work: Callable[..., Run], as_json: bool) -> None:
     """Train with a progress bar, and print the result; on rank 0 only."""
     from ensue.cli.display import Display
 
+    command = shlex.join(["ensue", *sys.argv[1:]]).encode("utf-8", "backslashreplace").decode()  # for run.toml
     with Display(quiet=as_json or torchrun.rank() > 0) as display:
-        run = work(command=shlex.join(["ensue", *sys.argv[1:]]), report=display)
+        run = work(command=command, report=display)
     if torchrun.rank():
         return
     figures = run.config["figures"]
@@ -186,10 +189,26 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def _resume_command(words: list[str]) -> str:
+    """The command that resumes a race: what is repeated was deleted by then, and must not be deleted again.
+
+    >>> _resume_command(["race", "my text.txt", "--force"])
+    "ensue race 'my text.txt' --resume"
+    >>> _resume_command(["race", "pydoc", "--resume", "--repeat", "gpt,lstm", "--seeds", "3"])
+    'ensue race pydoc --seeds 3 --resume'
+    """
+    kept = [
+        word
+        for before, word in zip(["", *words], words)
+        if before != "--repeat" and word not in ("--force", "--resume", "--repeat") and not word.startswith("--repeat=")
+    ]
+    return shlex.join(["ensue", *kept, "--resume"])
+
+
 def _label_counts(labels: str) -> list[int]:
     """``--labels`` as numbers."""
     words = [word.strip() for word in labels.split(",")] if labels else []
-    if not all(word.isascii() and word.isdigit() for word in words):
+    if not all(word.isascii() and word.isdigit() and len(word) < 19 for word in words):
         raise InputError(f"--labels {labels!r} is not a list of numbers", hint="write --labels 100,300,1000")
     return [int(word) for word in words]
 
@@ -264,7 +283,7 @@ def race(
             force=force,
             resume=resume,
             repeat=_names(repeat),
-            again=shlex.join(["ensue", *(word for word in sys.argv[1:] if word != "--force"), "--resume"]),
+            again=_resume_command(sys.argv[1:]),
             report=display,
         )
     if as_json:

@@ -1,4 +1,4 @@
-"""How many cores other processes use, and how many threads that leaves for this one.
+"""How many of its cores a process shares with others, and how many threads that leaves for it.
 
 Threads that share their cores with other processes wait for each other: with two threads on two cores and two busy
 processes beside them, a training step takes many times as long, where a fair share of the cores would make it
@@ -22,6 +22,8 @@ the loops of a training step, shorter than the time for which another process ge
 MIN_INTERVAL = 0.2
 """Seconds that a measurement covers at least: the kernel counts time in hundredths of a second."""
 STAT = Path("/proc/stat")
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""The limit of a container (cgroup v2), such as ``200000 100000``: microseconds of CPU time in a period."""
 
 
 def limit_spinning() -> None:
@@ -34,7 +36,7 @@ def limit_spinning() -> None:
 
 
 class CPULoad:
-    """Measures the CPU time of other processes since it was made, or since the last call of ``others``."""
+    """Measures the CPU time of other processes, on the cores that this one may use."""
 
     def __init__(self) -> None:
         self._before = self._now()
@@ -44,9 +46,9 @@ class CPULoad:
         """Return the time, and the seconds of CPU time of all processes and of this one with its children."""
         return time.perf_counter(), _busy_seconds(), sum(os.times()[:4])
 
-    def others(self) -> float | None:
-        """Return the cores that others used since the last call; None if that was just now or cannot be known."""
-        if time.perf_counter() - self._before[0] < MIN_INTERVAL:
+    def others(self, interval: float = MIN_INTERVAL) -> float | None:
+        """Return the cores that others used since the last result; None before ``interval`` or if it is unknown."""
+        if time.perf_counter() - self._before[0] < interval:
             return None
         before, self._before = self._before, self._now()
         return _cores_of_others(before, self._before)
@@ -56,18 +58,26 @@ class CPULoad:
         self._total = self._now()
 
     def mean_others(self) -> float:
-        """Return the cores that others used on average since the (re)start; 0 if it cannot be known."""
-        return _cores_of_others(self._total, self._now()) or 0.0
+        """Return the cores that others used on average since the (re)start; 0 if that was just now or is unknown."""
+        now = self._now()
+        return 0.0 if now[0] - self._total[0] < MIN_INTERVAL else _cores_of_others(self._total, now) or 0.0
 
 
 def _busy_seconds() -> float:
-    """Return the CPU time of all processes since the machine was started; NaN where the kernel does not tell."""
+    """Return the CPU time of all processes on the cores of this one since the machine was started.
+
+    It is NaN where the kernel does not tell. A container may see its cores under other numbers; then all that it sees
+    count.
+    """
     try:
-        fields = STAT.read_text(encoding="ascii").split("\n", 1)[0].split()
-        user, nice, system, _, _, irq, softirq = map(int, fields[1:8])
-    except (OSError, ValueError):
+        lines = (line.split() for line in STAT.read_text(encoding="ascii").splitlines() if line.startswith("cpu"))
+        fields = {name: [int(value) for value in values[:7]] for name, *values in lines}
+        own = [f"cpu{number}" for number in os.sched_getaffinity(0)]
+        cores = own if fields.keys() >= set(own) else ["cpu"]
+        ticks = sum(sum(fields[core]) - sum(fields[core][3:5]) for core in cores)  # less idle and iowait
+    except (OSError, ValueError, KeyError):
         return float("nan")
-    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _cores_of_others(before: tuple[float, float, float], now: tuple[float, float, float]) -> float | None:
@@ -76,18 +86,31 @@ def _cores_of_others(before: tuple[float, float, float], now: tuple[float, float
     return None if math.isnan(others) else max(0.0, others)
 
 
-def threads_for(others: float, threads: int, cores: int | None = None) -> int:
-    """Return the number of threads to use, given the cores that others use; ``threads`` are used now.
+def free_cores(others: float) -> float:
+    """Return the cores that others leave to this process, at most the quota of its container."""
+    return min(_quota(), available_cores() - others)
 
-    A core counts as taken when more than half of it is used, and as free again below a quarter.
 
-    >>> [threads_for(others, 2, cores=2) for others in (0.1, 0.4, 0.6, 1.3, 2.0)]
+def _quota() -> float:
+    """Return the CPU time a second that the container may use; infinity without a limit."""
+    try:
+        limit, period = QUOTA.read_text(encoding="ascii").split()
+        return math.inf if limit == "max" else int(limit) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return math.inf
+
+
+def threads_for(free: float, threads: int) -> int:
+    """Return the number of threads to use on ``free`` cores; ``threads`` are used now.
+
+    Of the last core half must be free to stay on it, and three quarters to take it.
+
+    >>> [threads_for(free, 2) for free in (1.9, 1.6, 1.4, 0.7, 0.0)]
     [2, 2, 1, 1, 1]
-    >>> [threads_for(others, 1, cores=2) for others in (0.1, 0.4, 0.6)]
+    >>> [threads_for(free, 1) for free in (1.9, 1.6, 1.4)]
     [2, 1, 1]
-    >>> threads_for(3.0, 8, cores=8)
+    >>> threads_for(5.0, 8)
     5
     """
-    free = (cores or available_cores()) - others
     most, least = (max(1, int(free + slack)) for slack in (0.5, 0.25))
     return min(max(threads, least), most)

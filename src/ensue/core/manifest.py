@@ -13,6 +13,7 @@ import hashlib
 import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -45,7 +46,7 @@ def read_manifest(folder: Path, required: Collection[str]) -> dict[str, str]:
     entries = manifest.items() if isinstance(manifest, dict) else [("", None)]
     if not all(_is_inside(name) and isinstance(value, str) and _DIGEST.fullmatch(value) for name, value in entries):
         raise InputError("is damaged: not a list of files and digests", where=str(path))
-    if path.read_bytes() != json_text(manifest).encode():
+    if path.read_bytes() != json_text(manifest).encode("utf-8", "surrogatepass"):
         raise InputError("is damaged: not as it was written", where=str(path))
     if missing := [name for name in required if name not in manifest]:
         raise InputError(f"is damaged: {missing[0]} is not in it", where=str(path))
@@ -78,7 +79,8 @@ def _matches(path: Path, digest: str, remember: bool) -> bool:
         return True
     same = sha256(path) == digest
     if same and marker is not None and time.time() - path.stat().st_ctime > SETTLED_SECONDS:
-        marker.touch()
+        with suppress(OSError):  # a full disk: the file is hashed again next time
+            marker.touch()
     return same
 
 

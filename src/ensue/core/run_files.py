@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from ensue.core.manifest import MANIFEST
@@ -18,19 +19,26 @@ TEACHER_OUTPUTS, LOCK = "teacher.safetensors", ".lock"
 CHECKPOINTS, EVENTS = "checkpoints", "events"
 COUNTING = "counting"
 """The folder where n-grams are sorted that do not fit into memory; deleted when the run is complete."""
+HELD_OUT, HELD_OUT_FIGURES = "held-out", "figures.json"
+"""The folder of the model that is measured on the held-out part, and its figures; deleted when the run is complete."""
 
 NEEDED = (CONFIG, WEIGHTS, TOKENIZER, SOURCE_TOKENIZER, SETTINGS, CHAT)
 """Files that the manifest lists, if the run has them. People may edit the model card, and metrics grow."""
 FILES = (*NEEDED, MANIFEST, METRICS, CARD, TEACHER_OUTPUTS, LOCK)
 """All files of a run."""
-FOLDERS = {
-    CHECKPOINTS: re.compile(r"step-\d{8,}|best|stop"),
-    EVENTS: re.compile(r"events\.out\.tfevents\..*"),
-    COUNTING: re.compile(r"progress\.json|[\w-]+\.bin"),
+Names = Mapping[str, "Names | None"]
+"""What may be in a folder: patterns of names, each with what may be in such a folder, or None for a file."""
+_CHECKPOINT: Names = {r"[\w-]+\.(safetensors|json)": None, r"[\w-]+\.shards": {".+": None}}
+_FOLDERS: Names = {
+    CHECKPOINTS: {r"step-\d{8,}|best|stop": _CHECKPOINT},
+    EVENTS: {r"events\.out\.tfevents\..*": None},
+    COUNTING: {r"progress\.json|[\w-]+\.bin": None},
 }
-"""The folders of a run, and the names in them."""
-PARTIAL = re.compile(r"\..+\.part")
-"""Files and folders that were being written when a process was killed."""
+_FILES: Names = {re.escape(name): None for name in FILES}
+RUN_NAMES: Names = {**_FILES, **_FOLDERS, HELD_OUT: {**_FILES, **_FOLDERS, re.escape(HELD_OUT_FIGURES): None}}
+"""What may be in a run folder."""
+PARTIAL = re.compile(r"\..+\.(\d+|old)\.part")
+"""Files and folders that were being written when a process was killed; see ``ensue.core.files``."""
 
 
 def strangers(folder: Path) -> list[Path]:
@@ -43,18 +51,18 @@ def strangers(folder: Path) -> list[Path]:
     >>> [path.name for path in strangers(folder)]
     ['thesis.tex']
     """
+    return _strangers(folder, RUN_NAMES)
+
+
+def _strangers(folder: Path, names: Names) -> list[Path]:
     found: list[Path] = []
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and path.name in FOLDERS:
-            known = FOLDERS[path.name]
-            found += [inner for inner in sorted(path.iterdir()) if not _named(inner, known)]
-        elif path.is_dir() or path.name not in FILES:
-            found += [] if PARTIAL.fullmatch(path.name) else [path]
+    for path in sorted(path for path in folder.iterdir() if not PARTIAL.fullmatch(path.name)):
+        kinds = [inner for pattern, inner in names.items() if re.fullmatch(pattern, path.name)]
+        if not kinds or (kinds[0] is None) == path.is_dir():
+            found.append(path)
+        elif kinds[0] is not None:
+            found += _strangers(path, kinds[0])
     return found
-
-
-def _named(path: Path, known: re.Pattern[str]) -> bool:
-    return bool(known.fullmatch(path.name) or PARTIAL.fullmatch(path.name))
 
 
 def is_empty(folder: Path) -> bool:
@@ -62,8 +70,12 @@ def is_empty(folder: Path) -> bool:
     return all(path.name == LOCK or PARTIAL.fullmatch(path.name) for path in folder.iterdir())
 
 
-def delete_files(folder: Path) -> None:
-    """Delete a run's files; the folder stays. If this is interrupted, an unfinished run is left, which has run.toml."""
+def delete_files(folder: Path, keep: str = "") -> None:
+    """Delete a run's files but ``keep``; the folder stays.
+
+    If this is interrupted, an unfinished run is left, which has run.toml.
+    """
     order = {CONFIG: 0, SETTINGS: 2}
     for path in sorted(folder.iterdir(), key=lambda path: order.get(path.name, 1)):
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        if path.name != keep:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -30,7 +30,7 @@ from ensue.core.errors import InputError, errors_in, read_errors
 from ensue.core.files import disk_errors, json_text, read_json, write_text
 from ensue.core.manifest import MANIFEST, damaged_files, digests_of, forget, read_manifest, write_manifest
 from ensue.core.notes import note_once
-from ensue.core.schema import Fields, Maybe, Number, Table, Text, Whole, check_schema
+from ensue.core.schema import Fields, Items, Maybe, Number, Table, Text, Whole, check_schema
 from ensue.core.verification import verification_enabled
 
 FORMAT = 1
@@ -65,6 +65,7 @@ CONFIG_SCHEMA = Fields(
         "head": Table(),
         "features": Fields({"system": Text(), "model": Table(), "run": Text()}),
         "data": Table(),
+        "untrained": Items(Text()),
     },
 )
 """What every config.json holds; a task adds the fields of ``data`` and ``figures.valid`` that it reads."""
@@ -157,19 +158,19 @@ class RunFolder:
                 hint = "wait for it, or choose another --out"
                 raise InputError("another process is training here", where=str(self.path), hint=hint) from error
             for part in (*self.path.glob(".*.part"), *self.checkpoints.glob(".*.part")):
-                shutil.rmtree(part) if part.is_dir() else part.unlink()  # partial files of a killed process
+                if run_files.PARTIAL.fullmatch(part.name):  # of a killed process
+                    shutil.rmtree(part) if part.is_dir() and not part.is_symlink() else part.unlink()
             yield
 
     def make(self, force: bool) -> None:
-        """Create an empty folder for a new run."""
+        """Create an empty folder for a new run; the lock file of an earlier one stays."""
         self.check_free(force)
-        if (self.path / run_files.LOCK).exists() or (self.path.exists() and self.is_run()):
-            with self.lock():
-                pass
         with disk_errors(self.path):
-            if self.path.exists():
-                run_files.delete_files(self.path)
             self.path.mkdir(parents=True, exist_ok=True)
+            if any(self.path.iterdir()):
+                with self.lock():
+                    self.check_free(force)  # another process may have written a run since
+                    run_files.delete_files(self.path, keep=run_files.LOCK)
 
     def check_resumable(self) -> None:
         """Raise InputError unless there is a run with complete settings, of this version or an older one."""

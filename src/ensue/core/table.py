@@ -53,5 +53,5 @@ def load_target(target: str) -> Any:
     module, _, name = target.partition(":")
     try:
         return getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:  # TypeError: a relative name
         raise InputError(f"cannot import {target!r}: {error}", hint="write package.module:Class") from error

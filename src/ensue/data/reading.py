@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -50,18 +50,42 @@ def table_text_source(file: str | Path | TableColumn, columns: str, skip: bool =
     return TableColumn(file, columns, skip)
 
 
+class TextMeasure:
+    """The SHA-256 of a text with its document boundaries, whatever the file format, and its size in bytes."""
+
+    def __init__(self) -> None:
+        self.size, self._digest = 0, hashlib.sha256()
+
+    @property
+    def hash(self) -> str:
+        """The SHA-256 of what was read so far."""
+        return self._digest.hexdigest()
+
+    def watch(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Yield pieces, and measure each."""
+        for piece in pieces:
+            data = piece.text.encode()
+            self.size += len(data)
+            self._digest.update(data)
+            if piece.ends:
+                self._digest.update(b"\xff")  # never occurs in UTF-8
+            yield piece
+
+
 def measure_text(
     sources: Sequence[Source] | Source, field: str | None = None, notes: list[str] | None = None
 ) -> tuple[str, int]:
-    """Return the SHA-256 of the text and its document boundaries, whatever the file format, and its size in bytes."""
-    digest, size = hashlib.sha256(), 0
-    for piece in read_pieces(sources, field, notes):
-        data = piece.text.encode()
-        size += len(data)
-        digest.update(data)
-        if piece.ends:
-            digest.update(b"\xff")  # never occurs in UTF-8
-    return digest.hexdigest(), size
+    """Return the hash of the text and its size in bytes; see ``TextMeasure``."""
+    measure = TextMeasure()
+    for _ in measure.watch(read_pieces(sources, field, notes)):
+        pass
+    return measure.hash, measure.size
+
+
+def changed_while_read(sources: Sequence[Source] | Source) -> InputError:
+    """Return the error for a text that was another when it was read again."""
+    where = ", ".join(str(source) for source in as_source_list(sources))
+    return InputError("the text changes while it is read", where=where, hint="wait until it is complete, or copy it")
 
 
 def _read_source(source: str | Path, field: str | None, notes: list[str]) -> Iterator[Piece]:
@@ -127,6 +151,10 @@ def _read_slice(part: Slice, field: str | None, notes: list[str]) -> Iterator[Pi
         last = part.stop is not None and at >= part.stop
         if part.stop is not None:
             stop -= max(0, at - part.stop)
-        yield Piece(data[start:stop].decode(), piece.ends or last, piece.origin)
+        try:
+            text = data[start:stop].decode()
+        except UnicodeDecodeError as error:  # the cut was between two characters
+            raise changed_while_read(part.sources) from error
+        yield Piece(text, piece.ends or last, piece.origin)
         if last:
             return

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from ensue.core.errors import InputError
+from ensue.core.schema import is_unicode
 from ensue.data.corpora import BUILTIN
 from ensue.data.dates import DATES
 from ensue.data.waves import WAVES
@@ -167,6 +168,9 @@ def absolute_sources(sources: str | Path | Sequence[str | Path]) -> tuple[str, .
     sources = [sources] if isinstance(sources, str | Path) else sources
     if any(str(source) == "" for source in sources):
         raise InputError("the name of the text is empty", hint="name a file, a folder, - or a built-in corpus")
+    for source in sources:
+        if not is_unicode(str(source)):
+            raise InputError("the name is not UTF-8, so run.toml cannot hold it", where=str(source), hint="rename it")
     return tuple(
         str(s) if s in ("-", DATES, WAVES) or is_builtin(s) or not _exists(Path(s)) else str(Path(s).absolute())
         for s in sources

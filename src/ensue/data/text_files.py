@@ -29,6 +29,8 @@ def open_bytes(path: Path, name: str) -> Iterator[io.BufferedReader]:
         raise InputError("the gzip file is damaged or cut short", where=name, hint=hint) from error
     except PermissionError as error:
         raise InputError("permission denied", where=name, hint="change its permissions") from error
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror})", where=name) from error
 
 
 def skip_bom(file: io.BufferedReader, name: str) -> None:

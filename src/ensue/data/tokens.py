@@ -19,9 +19,9 @@ from ensue.core.torchrun import available_cores
 from ensue.data import text_pieces
 from ensue.data.cache import cache_folder, writable
 from ensue.data.encoding import EncodedTexts, bundle_parts, encode_parts, token_dtype
-from ensue.data.reading import measure_text, read_pieces
+from ensue.data.reading import TextMeasure, changed_while_read, measure_text, read_pieces
 from ensue.data.sources import Source
-from ensue.data.text_pieces import Part, as_parts, cut_text
+from ensue.data.text_pieces import Part, Piece, as_parts, cut_text
 from ensue.data.token_files import READ_BYTES, TokenCounts, TokenFile, open_token_file
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.workers import Workers, can_share
@@ -90,7 +90,9 @@ def tokenize(
         if (cached := _load_cached(file, card, name)) is not None:
             target.drop()
             return cached
-        _write_tokens(target, lambda: as_parts(read_pieces(sources, field)), tokenizer, size, workers, report)
+        if _write_tokens(target, lambda: read_pieces(sources, field), tokenizer, size, workers, report) != content:
+            target.drop()  # these tokens would be those of another text
+            raise changed_while_read(sources)
         target.finish(card, {"hash": name})
     written = _load_cached(file, card, name)
     assert written is not None
@@ -99,17 +101,22 @@ def tokenize(
 
 def _write_tokens(
     target: TokenFile,
-    read: Callable[[], Iterator[Part]],
+    read: Callable[[], Iterator[Piece]],
     tokenizer: Tokenizer,
     size: int,
     workers: int | None,
     report: Report,
-) -> None:
-    """Write the tokens of a text that are not in the file yet; ``size`` is the text's size in bytes."""
-    text, done = read(), target.counts.bytes
+) -> str:
+    """Write the tokens of a text that are not in the file yet, and return the hash of the text that was read.
+
+    ``size`` is the text's size in bytes.
+    """
+    measure = TextMeasure()
+    text, done = as_parts(measure.watch(read())), target.counts.bytes
     if sum(len(part[0].encode()) for part in islice(text, target.counts.parts)) != done:
         target.restart()  # the same text is stored differently now, and comes in other pieces
-        text, done = read(), 0
+        measure = TextMeasure()
+        text, done = as_parts(measure.watch(read())), 0
     if done:
         report("note", {"text": f"{_megabytes(done)} of {_megabytes(size)} were tokenised before"})
     started = time.perf_counter()
@@ -122,6 +129,7 @@ def _write_tokens(
             report("progress", {**progress, "left": (size - at) / max(speed, 1)})
     except KeyboardInterrupt:
         raise Paused(f"{_megabytes(target.counts.bytes)} of {_megabytes(size)} are tokenised") from None
+    return measure.hash
 
 
 def _encode(

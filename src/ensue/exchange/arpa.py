@@ -48,7 +48,7 @@ MAX_LINE_CHARS = 1 << 20
 FIRST_ROWS = 1 << 12
 """Rows of a section at first: its size grows with the lines that are there, whatever the header says."""
 MAX_LOG = 1e6
-"""The largest logarithm that is written."""
+"""The largest logarithm that is read and written."""
 LOG_ZERO = -99.0
 """Stands for log10 0."""
 SENTENCE_START, SENTENCE_END = "<s>", "</s>"
@@ -192,8 +192,10 @@ class _Lines:
             log, weight = float(fields[0]), float(fields[order + 1]) if len(fields) > order + 1 else 0.0
         except ValueError:
             raise self.error(f"expected a number, not {text[:40]!r}") from None
-        if not log <= 0 or math.isnan(weight) or weight == math.inf:
-            raise self.error(f"{fields[0]} is not the logarithm of a probability, or the weight is not a number")
+        if not log <= 0:
+            raise self.error(f"{fields[0]} is not the logarithm of a probability")
+        if not weight <= MAX_LOG:
+            raise self.error(f"{fields[-1]} is not the logarithm of a back-off weight")
         return max(log, LOG_ZERO) * LN_10, fields[1 : order + 1], max(weight, LOG_ZERO) * LN_10
 
 
@@ -233,9 +235,13 @@ def _unigrams(lines: _Lines, count: int) -> tuple[list[str], dict[str, int], NGr
         raise lines.error("no words are listed")
     ids = {word: number for number, word in enumerate(entries)}
     names = [word if word == SENTENCE_END else unescape(word) for word in entries]
+    seen: set[str] = set()
     for name, (_, _, number) in zip(names, entries.values()):
         if not is_unicode(name):
             raise lines.error("a word holds half of a surrogate pair, which is no character", number)
+        if name in seen:
+            raise lines.error(f"{name!r} is listed twice, once with escapes", number)
+        seen |= {name} - {SENTENCE_END}  # the end token, and perhaps a word of the same spelling
     values = np.array(list(entries.values()))
     section = NGramSection(np.arange(len(ids))[:, None], values[:, 0], values[:, 1], values[:, 2].astype(np.int64))
     if SENTENCE_END in ids:
@@ -335,7 +341,7 @@ def _opened(path: Path) -> Iterator[IO[str]]:
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
         with gzip.open(path, "rb") if packed else path.open("rb") as raw:
-            yield io.TextIOWrapper(cast(IO[bytes], raw), encoding="utf-8", newline="\n")
+            yield io.TextIOWrapper(cast(IO[bytes], raw), encoding="utf-8-sig", newline="\n")
     except FileNotFoundError:
         raise InputError("is missing", where=str(path)) from None
     except IsADirectoryError:

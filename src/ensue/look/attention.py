@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ from ensue.search.beam import Search
 
 PARTS = {"cross": "target to source", "source": "source to source"}
 """The attention of a translation model that can be shown."""
+MAX_WEIGHTS = 1 << 28
+"""Attention weights of a text in all layers and heads: 1 GB."""
 ROLLOUT_CAPTION = (
     "Attention rollout through all layers (Abnar and Zuidema, 2020), residual connections included. A row is a token "
     "after the last layer; the stronger the colour of a cell, the larger the share of that input token in it."
@@ -193,7 +196,7 @@ def _self_attention(run: Run, text: str) -> AttentionWeights:
         marks = own or special_tokens_of(run.tokenizer)
         texts = [encode_masks(run.tokenizer, part.strip()) for part in text.split("\t")][:2]
         ids, segments = add_special_tokens(marks, texts[0], texts[1] if len(texts) > 1 else None)
-        _check_length(run, len(ids), body.config.context)
+        _check_length(run, len(ids), body.config.context, body.config)
         out = body(torch.from_numpy(ids)[None].long(), torch.from_numpy(segments)[None].long(), weights=True)
         kind = "full"
     elif isinstance(run, LanguageRun | LabelRun) and (
@@ -203,7 +206,7 @@ def _self_attention(run: Run, text: str) -> AttentionWeights:
             ids, _ = add_special_tokens(run.labeller().encoding.special_tokens, run.tokenizer.encode(text.strip()))
         else:
             ids = run.tokens(text=text).tokens.astype(np.int64)
-        _check_length(run, len(ids), body.traits.context)
+        _check_length(run, len(ids), body.traits.context, body.config)
         out = body(torch.from_numpy(ids)[None].long(), want=("attention",))
         kind = "causal" if body.traits.causal else "full"
     else:
@@ -242,11 +245,15 @@ def _names(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:
     return [tokenizer.name(int(token)) for token in ids]
 
 
-def _check_length(run: Run, tokens: int, context: int | None) -> None:
-    """Refuse a text that is longer than the model's context."""
+def _check_length(run: Run, tokens: int, context: int | None, config: Any) -> None:
+    """Refuse a text that is longer than the model's context, or whose weights take too much memory."""
     if context is not None and tokens > context:
         what = f"this text has {tokens:,} tokens, and the model's context is {context:,}"
         raise InputError(what, where=str(run), hint="give a shorter one")
+    maps = getattr(config, "layers", 1) * (getattr(config, "heads", 0) or getattr(config, "attend", 0) or 1)
+    if maps * tokens**2 > MAX_WEIGHTS:
+        most = isqrt(MAX_WEIGHTS // maps)
+        raise InputError(f"{tokens:,} tokens have too many weights", where=str(run), hint=f"give at most {most:,}")
 
 
 def _no_attention(run: Run, part: str = "") -> InputError:

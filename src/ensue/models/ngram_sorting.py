@@ -18,6 +18,9 @@ import numpy as np
 
 from ensue.models.ngram_lookup import Ints, compiled
 
+MAX_RUNS = 64
+"""Arrays of at most so many ascending runs are sorted by merging."""
+
 
 class Groups(NamedTuple):
     """The n-grams of one order in one shard, sorted."""
@@ -113,10 +116,50 @@ def extend_groups(stream: Ints, nodes: Ints, groups: Groups, closed: int, result
 
 
 @compiled
+def merge_runs(keys: Ints, runs: int) -> None:
+    """Sort in place by merging pairs of ascending runs until one is left."""
+    size, source, target = len(keys), keys, np.empty_like(keys)
+    while runs > 1:
+        begin, runs = 0, 0
+        while begin < size:
+            middle = run_end(source, begin)
+            stop = run_end(source, middle)
+            left, right = begin, middle
+            for i in range(begin, stop):
+                if right == stop or (left < middle and source[left] <= source[right]):
+                    target[i] = source[left]
+                    left += 1
+                else:
+                    target[i] = source[right]
+                    right += 1
+            begin, runs = stop, runs + 1
+        source, target = target, source
+    keys[:] = source
+
+
+@compiled
+def run_end(keys: Ints, begin: int) -> int:
+    """Return where the ascending run that starts at ``begin`` ends."""
+    end = min(begin + 1, len(keys))
+    while end < len(keys) and keys[end - 1] <= keys[end]:
+        end += 1
+    return end
+
+
+@compiled
 def sort_keys(keys: Ints) -> None:
-    """Sort in place; short arrays, which are most, by insertion."""
+    """Sort in place: short arrays, which are most, by insertion, and a few ascending runs by merging.
+
+    A repetitive text gives long arrays of few runs, for which numba's quicksort takes quadratic time.
+    """
     if len(keys) > 24:
-        keys.sort()
+        runs = 1
+        for i in range(1, len(keys)):
+            runs += keys[i - 1] > keys[i]
+        if runs > MAX_RUNS:
+            keys.sort()
+        else:
+            merge_runs(keys, runs)
         return
     for end in range(1, len(keys)):
         key, i = keys[end], end

@@ -7,6 +7,7 @@ from typing import Any
 from ensue.core.errors import InputError
 from ensue.core.seeds import derive, seed_everything
 from ensue.models.model import Model
+from ensue.nn.planning import without_storage
 from ensue.tasks.labels.features import set_spelling
 from ensue.tasks.settings import VOCABULARIES, Settings
 from ensue.tasks.table import model_class, task_of
@@ -15,8 +16,9 @@ from ensue.tasks.table import model_class, task_of
 def build_model(settings: Settings, corpus: Any) -> Any:
     """Build a new model for this data, with random weights from the run's seed."""
     cls, values = model_class(settings.run.system, settings.run.task), model_values(settings, corpus)
-    seed_everything(derive(settings.run.seed, "model"))
     try:
+        _check_size(cls, values)
+        seed_everything(derive(settings.run.seed, "model"))
         model: Model = cls(cls.Config(**values))
     except (RuntimeError, OverflowError, MemoryError, TypeError) as error:
         reason = str(error).splitlines()[0]
@@ -24,6 +26,16 @@ def build_model(settings: Settings, corpus: Any) -> Any:
     with_head = task_of(settings).add_head(settings, model, corpus)
     set_spelling(with_head, getattr(corpus, "tokenizer", None))
     return with_head
+
+
+def _check_size(cls: type[Any], values: dict[str, Any]) -> None:
+    """Raise an error for a tensor of more elements than can be numbered, before smaller ones fill the memory."""
+    try:
+        with without_storage():
+            cls(cls.Config(**values))
+    except (RuntimeError, OverflowError, TypeError) as error:
+        if "overflow" in str(error):
+            raise  # other errors may be of the planning, for which a model need not be made
 
 
 def model_values(settings: Settings, corpus: Any) -> dict[str, Any]:

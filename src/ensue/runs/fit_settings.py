@@ -49,6 +49,7 @@ def new_settings(
     path = str(typed.get("begin_with", file.get("begin_with", "")) or "")
     initial = load(path) if path else None
     system, task = system_and_task(what, model, initial, file)
+    _check_fixed(typed, system, task)
     if initial is not None and lends_features(task, initial):
         typed |= {"features.run": str(Path(path).absolute()), "begin_with": ""}
         initial = None
@@ -68,6 +69,16 @@ def new_settings(
     check_effects(settings, typed)
     check_files(settings)
     return settings, initial
+
+
+def _check_fixed(typed: Mapping[str, Any], system: str, task: str) -> None:
+    """Refuse settings that are not chosen by their name: they would have no effect."""
+    for name, value in {"system": system, "task": task}.items():
+        if typed.get(name, value) != value:
+            hint = f"write `ensue fit {typed[name]}`"
+            raise InputError(f"setting {name!r} is {value}, the first argument", hint=hint)
+    if typed.get("data.hash"):
+        raise InputError("setting 'data.hash' follows from the text", hint="leave it out")
 
 
 def check_files(settings: Settings) -> None:
@@ -112,8 +123,8 @@ def resumed_settings(folder: RunFolder, what: str, typed: dict[str, Any], budget
     if "device" in typed:
         run = replace(run, device=str(typed["device"]))
     check_device(run.device)
-    if trained_by_counting(run.system, run.task) or train.steps:
-        train = replace(train, budget=budget)  # the old one has become a number of steps
+    if budget or trained_by_counting(run.system, run.task) or train.plan:  # the old one has become a plan
+        train = replace(train, budget=budget)
     return replace(settings, run=run, train=train)
 
 

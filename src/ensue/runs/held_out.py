@@ -8,19 +8,30 @@ interrupted and resumed; the folder is deleted when the run is complete.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ensue.core.files import read_json, write_json, write_text
+from ensue.core.run_files import HELD_OUT, HELD_OUT_FIGURES
 from ensue.core.run_folder import RunFolder
+from ensue.core.schema import Fields, Maybe, Number, Table, Whole, check_schema
 from ensue.runs.settings_resolution import read_settings, resolve
 from ensue.tasks.language_modelling import holds_out
 from ensue.tasks.settings import Settings
 
-HELD_OUT = "held-out"
 SUBWORDS = ("bpe", "wordpiece", "unigram")
 """Tokenizers whose vocabulary has a size that is chosen, so that it is the same for both models."""
+FIGURES_SCHEMA = Fields(
+    {
+        "valid": Maybe(Table()),
+        "data": Fields({name: Whole(0) for name in ("train_tokens", "valid_tokens", "valid_bytes")}),
+        "order": Whole(1),
+        "seconds": Number(),
+    }
+)
 
 
 def counted_again(settings: Settings) -> bool:
@@ -45,7 +56,7 @@ class RestFolder(RunFolder):
     @property
     def figures(self) -> Path:
         """The file of figures, written when all is measured."""
-        return self.path / "figures.json"
+        return self.path / HELD_OUT_FIGURES
 
     def write_figures(self, figures: dict[str, Any], counting: Path) -> None:
         """Write the figures and delete what is not needed any more."""
@@ -55,7 +66,17 @@ class RestFolder(RunFolder):
 
     def read_figures(self) -> dict[str, Any] | None:
         """The figures, if the model of the rest was measured."""
-        return read_json(self.figures) if self.figures.exists() else None
+        if not self.figures.exists() or not self.settings.exists():
+            return None
+        figures: dict[str, Any] = read_json(self.figures)
+        check_schema(figures, FIGURES_SCHEMA, str(self.figures))
+        return figures
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Lock both folders."""
+        with self.run.lock(), super().lock():
+            yield
 
     def saved_settings(self) -> Settings | None:
         """The settings that the model of the rest was started with; None if it was not."""

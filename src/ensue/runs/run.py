@@ -90,6 +90,7 @@ class Run:
         self.config = self.folder.read_config()
         with errors_in(self.folder.config):
             check_schema(self.config, self.spec.config_schema, str(self.folder.config))
+            self.spec.check_head(self.config.get("head"), self.config.get("data", {}))
         self.system: str = self.config["system"]
         self.direction: str = self.config.get("direction", "forward")
 

@@ -26,6 +26,8 @@ from ensue.search.trace import Trace, ending
 
 NUCLEUS_SIZES = (512, 4096)
 """Numbers of most probable tokens that are tried for a nucleus, before all tokens are sorted."""
+MAX_SAMPLES = 10_000
+"""Samples that are drawn at once, in rows of one batch."""
 ALTERNATIVES = 3
 """The number of most probable tokens that a trace shows beside each drawn one."""
 
@@ -47,7 +49,7 @@ class Sampling:
             ("temperature", self.temperature, 0 <= self.temperature < float("inf"), "0 or more"),
             ("top-k", self.top_k, self.top_k >= 0, "0 (all) or more"),
             ("top-p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1"),
-            ("num-samples", self.n, self.n >= 1, "at least 1"),
+            ("num-samples", self.n, 1 <= self.n <= MAX_SAMPLES, f"from 1 to {MAX_SAMPLES:,}"),
             ("seed", self.seed, 0 <= self.seed < 2**63, "a number from 0 to 2^63 - 1"),
         ):
             if not valid:

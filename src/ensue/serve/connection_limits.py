@@ -5,6 +5,7 @@ stalled    a client that reads nothing of its response for ``STALL_TIMEOUT`` is 
 slots      connections that have not shown the key (all of them, if there is none) are limited, in total and for each
            client address. Where there is no slot left, the one that has kept the server waiting longest makes room.
            Connections that have shown the key have slots of their own.
+pieces     a body that arrives in too many pieces is refused
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ensue.serve.client_address import client_address
@@ -39,6 +41,29 @@ RESET = struct.pack("ii", 1, 0)
 """Linger for 0 seconds: what is unsent is thrown away, and the client sees a reset."""
 WRITE_BUFFER = 1 << 14
 """Bytes of a response that wait for the kernel before the app has to wait."""
+
+
+MAX_HEAD = 1 << 16
+"""Bytes of a request line with its headers."""
+MAX_PIECES = 4096
+"""Pieces in which a body may arrive: each costs the event loop some microseconds, however short it is."""
+
+
+class LimitedConnection(h11.Connection):
+    """h11's parser, which refuses a body in too many pieces."""
+
+    pieces = 0
+
+    def next_event(self) -> Any:
+        """The next event of the client."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.pieces = 0
+        elif isinstance(event, h11.Data):
+            self.pieces += 1
+            if self.pieces > MAX_PIECES:
+                raise h11.RemoteProtocolError("the body has too many pieces")
+        return event
 
 
 class CountingTransport:
@@ -75,6 +100,7 @@ class LimitedProtocol(H11Protocol):
         """Accept a connection, or answer 503 and close it."""
         transport.set_write_buffer_limits(WRITE_BUFFER)
         super().connection_made(CountingTransport(transport))  # type: ignore[arg-type]
+        self.conn = LimitedConnection(h11.SERVER, MAX_HEAD)
         self.app_state = {**self.app_state, "connection": self}
         self.address = client_address(self.client)
         self.trusted = False
@@ -97,6 +123,15 @@ class LimitedProtocol(H11Protocol):
         """Wait for the next request on this connection."""
         self._turn_began = self.loop.time()
         super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP, or only close the connection if a response has begun; the app sends no more."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        self.transport.close()
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
     def trust(self) -> None:
         """Give the connection a slot among those that have shown the key, if there is one."""

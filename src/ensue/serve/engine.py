@@ -101,7 +101,7 @@ class Engine:
         with self._changed:
             if self._closing:
                 raise EngineClosed
-            if sum(not job.started for job in self._waiting) + len(rows) > self._max_waiting:
+            if len(self._waiting) + len(rows) > self._max_waiting:
                 raise QueueFull
             self._waiting.extend(_Job(row, deliver, ahead) for row in rows)
             self._changed.notify()
@@ -180,9 +180,12 @@ class Engine:
             excess = list(self._paused.values())[: max(0, len(self._paused) - self._max_paused)]
             for job in excess:  # those that have been paused longest
                 del self._paused[id(job.row)]
-        self._batch.leave(cancelled)
-        self._pause_and_resume([*behind, *yielding], [job for job in starting if job.started])
-        self._join([job for job in starting if not job.started])
+        try:
+            self._batch.leave(cancelled)
+            self._pause_and_resume([*behind, *yielding], [job for job in starting if job.started])
+            self._join([job for job in starting if not job.started])
+        except Exception as error:  # e.g. no memory for a state
+            self._fail(error)
         for job in excess:
             _deliver(job, ReaderTooSlow())
         return True
@@ -237,13 +240,18 @@ class Engine:
                 self._join([job])
 
     def _fail(self, error: Exception, jobs: Sequence[_Job] | None = None) -> None:
-        """Drop these jobs, or all, and deliver the error to each."""
+        """Drop these jobs, or the whole batch, and deliver the error to each."""
+        rows = list(self._batch.rows) if jobs is None else [job.row for job in jobs]
         with self._changed:
-            dropped = list(self._running.values() if jobs is None else jobs)
-            for job in dropped:
-                self._running.pop(id(job.row), None)
-        self._batch.leave([job.row for job in dropped])
-        for job in dropped:
+            if jobs is None:
+                others = [job for job in (*self._waiting, *self._paused.values()) if job.started and not job.paused]
+                jobs = [*self._running.values(), *others]  # others were on their way out of the batch
+            ids = {id(job.row) for job in jobs}
+            self._waiting = deque(job for job in self._waiting if id(job.row) not in ids)
+            self._running = {own: job for own, job in self._running.items() if own not in ids}
+            self._paused = {own: job for own, job in self._paused.items() if own not in ids}
+        self._batch.leave(rows)
+        for job in jobs:
             _deliver(job, error)
 
 

@@ -31,11 +31,6 @@ def same_key(given: bytes, key: str) -> bool:
     return hmac.compare_digest(given, key.encode())
 
 
-def cookie_token(key: str) -> str:
-    """The value of the page's cookie: it grants access without revealing the key."""
-    return hmac.new(key.encode(), b"ensue page", "sha256").hexdigest()
-
-
 class GuessLimit:
     """Counts wrong keys by client: ``free`` at once, then one every ``interval`` seconds.
 

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticKnownError
 
 from ensue.search.sampling import Sampling
 
 Text = Annotated[str, Field(max_length=100_000)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Tokens = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1, max_length=100_000)]
+Tokens = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1, max_length=100_000, fail_fast=True)]
 Stop = Annotated[str, Field(min_length=1, max_length=100)]
+Step = Annotated[list[float], Field(min_length=1, max_length=64, fail_fast=True)]
+Steps = Annotated[list[Step], Field(min_length=1, max_length=10_000, fail_fast=True)]
+"""Rows of numbers. Long lists fail at their first wrong item: an error for each would hold up the event loop."""
+MAX_BIASES = 300
+"""Entries of ``logit_bias``."""
+
+
+def _few_biases(given: Any) -> Any:
+    """Refuse a long dictionary before its entries are checked; pydantic would check them all first."""
+    if isinstance(given, dict) and len(given) > MAX_BIASES:
+        sizes = {"field_type": "Dictionary", "max_length": MAX_BIASES, "actual_length": len(given)}
+        raise PydanticKnownError("too_long", sizes)
+    return given
+
+
+Biases = Annotated[dict[str, float], Field(max_length=MAX_BIASES), BeforeValidator(_few_biases)]
 
 
 class RequestSchema(BaseModel):
@@ -54,7 +71,7 @@ class CompletionRequest(ModelRequest):
         Text
         | Annotated[list[Text], Field(min_length=1, max_length=16)]
         | Tokens
-        | Annotated[list[Tokens], Field(min_length=1, max_length=16)]
+        | Annotated[list[Tokens], Field(min_length=1, max_length=16, fail_fast=True)]
         | None
     ) = ""
     max_tokens: Annotated[int, Field(ge=0, le=4096)] | None = 16
@@ -72,7 +89,7 @@ class CompletionRequest(ModelRequest):
     best_of: Annotated[int, Field(ge=1, le=16)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Biases | None = None
     """The last five are OpenAI's; they are rejected if they would have an effect."""
 
     @property
@@ -309,9 +326,7 @@ class Filled(ModelResponse):
 class ForecastRequest(ModelRequest):
     """Request of ``/api/forecast``: past values, one row per step, one number per column."""
 
-    values: Annotated[
-        list[Annotated[list[float], Field(min_length=1, max_length=64)]], Field(min_length=1, max_length=10_000)
-    ]
+    values: Steps
     horizon: Annotated[int, Field(ge=0, le=500)] = 0
 
 

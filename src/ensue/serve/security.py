@@ -5,12 +5,14 @@ Origin    must be this server's own, or missing
 fetch     browsers say which site caused a request; another one may only open the page, by a link
 key       if one is set: as a bearer token, or as the cookie that the key form sets; guesses are slowed
 body      has one length, a maximum size, whatever its header says, and a timeout
+response  is sent in pieces, so that a client that does not read holds one of them and not the whole
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import secrets
 from collections.abc import Iterable
 from functools import cache
 from html import escape
@@ -23,9 +25,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from ensue.serve.client_address import client_address
 from ensue.serve.errors import ApiError, error_response
-from ensue.serve.keys import FREE_OF_PEER, INTERVAL_OF_PEER, GuessLimit, cookie_token, same_key
+from ensue.serve.keys import FREE_OF_PEER, INTERVAL_OF_PEER, GuessLimit, same_key
 
 MAX_BODY_BYTES = 1 << 20
+MAX_FORM_BYTES = 1 << 14
+"""Bytes of the key form: anybody can send it."""
+PIECE = 1 << 15
+"""Bytes of a response that are sent at once."""
 COOKIE = "ensue-key"
 HEADERS = {
     "content-security-policy": "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
@@ -65,6 +71,8 @@ class SecurityMiddleware:
         self, app: Any, *, hosts: Iterable[str], any_ip: bool = False, key: str = "", max_bytes: int = MAX_BODY_BYTES
     ) -> None:
         self.app, self.hosts, self.any_ip, self.key, self.max_bytes = app, frozenset(hosts), any_ip, key, max_bytes
+        self.cookie = secrets.token_hex(32)
+        """The value of the page's cookie. Made from the key alone it could be guessed like the key, without a limit."""
         self.guesses, self.guesses_of_peer = GuessLimit(), GuessLimit(FREE_OF_PEER, INTERVAL_OF_PEER)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -75,7 +83,8 @@ class SecurityMiddleware:
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}  # uvicorn leaves out the body
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        receive, send = self._limited(receive), self._with_headers(send)
+        most = MAX_FORM_BYTES if scope["path"] == KEY_PATH else self.max_bytes
+        receive, send = _limited(receive, most), _in_pieces(_with_headers(send))
         error = self._header_error(scope, headers)
         connection = scope.get("state", {}).get("connection")
         client = Client(client_address(scope.get("client")), getattr(connection, "address", ""))
@@ -106,17 +115,14 @@ class SecurityMiddleware:
             return ApiError(400, "a request has either Content-Length or Transfer-Encoding")
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.max_bytes:
-            return self._too_large()
+            return _too_large(self.max_bytes)
         return None
-
-    def _too_large(self) -> ApiError:
-        return ApiError(413, f"a request may have at most {self.max_bytes:,} bytes")
 
     def _key_error(self, client: Client, headers: dict[str, str]) -> ApiError | None:
         """The error for a request without the key; None if it has it, as a bearer token or the key form's cookie."""
         pairs = [pair.strip().partition("=") for pair in headers.get("cookie", "").split(";")]
         cookies = [value for name, _, value in pairs if name == COOKIE]
-        if any(same_key(value.encode("latin-1"), cookie_token(self.key)) for value in cookies):
+        if any(same_key(value.encode("latin-1"), self.cookie) for value in cookies):
             return None
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer":
@@ -147,39 +153,59 @@ class SecurityMiddleware:
         if wrong is not None:
             return key_form("Wrong key." if wrong.retry is None else f"{wrong.message.capitalize()}.", wrong.status)
         response = RedirectResponse("/", status_code=303)
-        response.set_cookie(COOKIE, cookie_token(self.key), httponly=True, samesite="strict", path="/")
+        response.set_cookie(COOKIE, self.cookie, httponly=True, samesite="strict", path="/")
         return response
 
-    def _limited(self, receive: Any) -> Any:
-        """``receive`` with a limit on the size of the body and the time that it takes."""
-        size, complete, deadline = 0, False, asyncio.get_running_loop().time() + BODY_TIMEOUT
 
-        async def limited() -> Any:
-            nonlocal size, complete
-            try:
-                async with asyncio.timeout_at(None if complete else deadline):
-                    message = await receive()
-            except TimeoutError as error:
-                raise ApiError(408, "the body took too long") from error
-            size += len(message.get("body", b""))
-            complete = not message.get("more_body", False)
-            if size > self.max_bytes:
-                raise self._too_large()
-            return message
+def _limited(receive: Any, most: int) -> Any:
+    """``receive`` with a limit on the size of the body and the time that it takes."""
+    size, complete, deadline = 0, False, asyncio.get_running_loop().time() + BODY_TIMEOUT
 
-        return limited
+    async def limited() -> Any:
+        nonlocal size, complete
+        try:
+            async with asyncio.timeout_at(None if complete else deadline):
+                message = await receive()
+        except TimeoutError as error:
+            raise ApiError(408, "the body took too long") from error
+        size += len(message.get("body", b""))
+        complete = not message.get("more_body", False)
+        if size > most:
+            raise _too_large(most)
+        return message
 
-    def _with_headers(self, send: Any) -> Any:
-        """``send`` with security headers."""
+    return limited
 
-        async def send_with_headers(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                own = {name.lower() for name, _ in message["headers"]}
-                more = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in own]
-                message = {**message, "headers": [*message["headers"], *more]}
-            await send(message)
 
-        return send_with_headers
+def _too_large(most: int) -> ApiError:
+    return ApiError(413, f"a request may have at most {most:,} bytes")
+
+
+def _with_headers(send: Any) -> Any:
+    """``send`` with security headers."""
+
+    async def send_with_headers(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            own = {name.lower() for name, _ in message["headers"]}
+            more = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in own]
+            message = {**message, "headers": [*message["headers"], *more]}
+        await send(message)
+
+    return send_with_headers
+
+
+def _in_pieces(send: Any) -> Any:
+    """``send`` that waits after each piece of a large body until the client has made room for it."""
+
+    async def send_in_pieces(message: Any) -> None:
+        body, more = message.get("body", b""), message.get("more_body", False)
+        for start in range(0, len(body) - PIECE, PIECE):
+            await send({**message, "body": body[start : start + PIECE], "more_body": True})
+            await asyncio.sleep(0)  # for others, and to learn that the client has left
+        last = max(0, (len(body) - 1) // PIECE * PIECE)
+        await send({**message, "body": body[last:], "more_body": more} if last else message)
+
+    return send_in_pieces
 
 
 def key_form(message: str = "", status: int = 401) -> Response:
@@ -213,9 +239,10 @@ def _is_ip(name: str) -> bool:
 
 
 def _name(host: str) -> str:
-    """A host without its port.
+    """A host without its port; what is not a port stays.
 
-    >>> _name("localhost:8000"), _name("[::1]:80"), _name("[::1]"), _name("a.b")
-    ('localhost', '[::1]', '[::1]', 'a.b')
+    >>> _name("localhost:8000"), _name("[::1]:80"), _name("[::1]"), _name("a.b"), _name("localhost:1@a.b")
+    ('localhost', '[::1]', '[::1]', 'a.b', 'localhost:1@a.b')
     """
-    return host.lower() if host.endswith("]") or ":" not in host else host.lower().rpartition(":")[0]
+    name, _, port = host.rpartition(":")
+    return name if port.isdecimal() else host

@@ -196,6 +196,11 @@ class Task(ABC):
         required = {"data": Fields(self.facts_schema)} if self.facts_schema else {}
         return Fields(required, optional={"figures": figures})
 
+    def check_head(self, head: Mapping[str, Any] | None, data: Mapping[str, Any]) -> None:
+        """Raise InputError unless the head in the config.json of a run, and its data, are those of this task."""
+        if head is not None:
+            raise InputError(f"has a head, which the task {self.name} has not", hint="the folder may be damaged")
+
     def with_teacher(self) -> Task:
         """Return this task as a student learns it from a teacher."""
         raise InputError(f"no student can learn {self.name} from a teacher", hint="leave out the teacher")

@@ -195,7 +195,10 @@ class WordTask(Task):
     def train(
         self, folder: RunFolder, settings: Settings, corpus: WordText, trainer: Word2VecTrainer, report: Report
     ) -> tuple[Word2Vec, Settings, Outcome]:
-        """Train with compiled loops; run.toml has the number of steps before the first one."""
+        """Train with compiled loops; run.toml has the number of steps before the first one.
+
+        A budget stays in run.toml until the speed is known and it has become a plan.
+        """
         model, checkpoints = trainer.model, Checkpoints(folder.checkpoints)
         model.counts.copy_(torch.from_numpy(corpus.counts))
         latest = checkpoints.latest()
@@ -203,23 +206,25 @@ class WordTask(Task):
         for text in training_notes(settings, model, latest is not None):
             report("note", {"text": text})
         report("phase", {"name": "training word2vec"})
-        budget, pace = settings.train.budget, None
+        train, pace = settings.train, None
         if latest is None:
-            train, pace = plan_word2vec(trainer, settings.train)
-            settings = replace(settings, train=train)
-        settings = replace(settings, train=replace(settings.train, budget=0.0))  # it becomes a number of steps
+            train, pace = plan_word2vec(trainer, train)
+
+        def planned(plan: Plan) -> Settings:
+            return replace(settings, train=plan.settings(replace(train, budget=0.0)))
 
         def record_plan(plan: Plan) -> None:
-            folder.write_settings(replace(settings, train=plan.settings(settings.train)).toml())
+            folder.write_settings(planned(plan).toml())
 
-        folder.write_settings(settings.toml())
-        metrics, limited = Metrics(folder.path, latest.step if latest else 0), replace(settings.train, budget=budget)
+        folder.write_settings(replace(settings, train=replace(train, budget=train.budget if pace else 0.0)).toml())
+        metrics = Metrics(folder.path, latest.step if latest else 0)
         try:
-            outcome, plan = train_word2vec(trainer, limited, checkpoints, metrics, report, pace, record_plan)
+            outcome, plan = train_word2vec(trainer, train, checkpoints, metrics, report, pace, record_plan)
         finally:
             metrics.close()
-        settings = replace(settings, train=plan.settings(settings.train))
-        return model, settings, outcome
+        if pace is not None and outcome.stopped == "finished":
+            record_plan(plan)  # also if the speed was never known
+        return model, planned(plan), outcome
 
 
 TASK = WordTask()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ensue.core.cpu_load import CPULoad, threads_for
+from ensue.core.cpu_load import MIN_INTERVAL, CPULoad, free_cores, threads_for
 from ensue.core.durations import duration_in_words
 from ensue.core.events import Abandoned
 from ensue.core.seeds import isolated_rng
@@ -30,10 +30,15 @@ MEMORY_SHARE = 0.1
 """The speed is an average in which a step weighs half as much when this share of the budget has passed."""
 EVALUATION_SHARE = 0.15
 """The share of a budget that evaluations may take."""
+LOAD_SHARE = 0.01
+"""The load of the machine is measured over this share of the time used so far, so that a training of days does not
+change its threads, and write run.toml, several times a second."""
 BUSY = 0.5
 """Cores used by other processes that a user is told of."""
 EXCESS = 1.1
 """A budget is exceeded beyond this share, which is explained to the user."""
+FIRST_STEP_SHARE = 0.2
+"""A first step that is much longer than the others and takes more than this share of the budget is explained."""
 LAST_STEP_EXCESS = 1.05
 """A last step is made if it ends before this share of the budget, so that the schedule reaches its end."""
 
@@ -56,30 +61,40 @@ class Pace:
     most_threads: int = 0
     """Threads to use when no other process needs the cores; 0 means that threads stay as they are."""
     load: CPULoad = field(default_factory=CPULoad)
+    ranks: int = 1
+    """Processes of this training. Of several each sees the others as other processes, so their use is not known."""
     clock: Callable[[], float] = time.perf_counter
     """What the budget is counted with."""
     first_plan: int = 0
     """Steps of the first plan that was made from measured steps."""
     last_revision: float = 0.0
     """Seconds used when the plan was last revised."""
-    longest: dict[str, float] = field(default_factory=lambda: {"a step": 0.0, "an evaluation": 0.0})
+    longest: dict[str, float] = field(default_factory=lambda: {"a step": 0.0, "an evaluation or a checkpoint": 0.0})
     """Seconds of what took longest."""
+    first_step: float = 0.0
+    """Seconds of the first step, if it counts."""
     _count: float = 0.0
     _seconds: float = 0.0
 
     def add_other(self, seconds: float) -> None:
         """Count time in which no step was made."""
         self.spent += seconds
-        self.longest["an evaluation"] = max(self.longest["an evaluation"], seconds)
+        what = "an evaluation or a checkpoint"
+        self.longest[what] = max(self.longest[what], seconds)
+
+    def add_rolled_back(self, seconds: float) -> None:
+        """Count an update that was rolled back; it tells nothing about the speed."""
+        self.spent += seconds
 
     def add_step(self, seconds: float) -> None:
         """Count a step; the first one of a process is not part of the mean."""
-        first = self._count == 0.0
-        self.spent += seconds if self.counts_first or not first else 0.0
         self.longest["a step"] = max(self.longest["a step"], seconds)
-        if first:
+        if self._count == 0.0:
             self._count = math.ulp(1.0)
+            self.first_step = seconds if self.counts_first else 0.0
+            self.spent += self.first_step
             return
+        self.spent += seconds
         kept = 0.5 ** (seconds / (MEMORY_SHARE * self.budget))
         self._count, self._seconds = self._count * kept + 1.0, self._seconds * kept + seconds
 
@@ -117,19 +132,26 @@ class Pace:
         self.first_plan = self.first_plan or steps
         return steps
 
+    def mean_others(self) -> float:
+        """Return the cores that other processes used on average; 0 if it is not known."""
+        return self.load.mean_others() if self.ranks == 1 else 0.0
+
     def figures(self) -> dict[str, float]:
         """Return the use of the budget for config.json."""
-        others = round(self.load.mean_others(), 2)
+        others = round(self.mean_others(), 2)
         return {"seconds": self.budget, "used": round(self.spent, 2), "first_plan": self.first_plan, "others": others}
 
     def remarks(self, steps: int) -> list[str]:
         """Return what a user should know: other processes that took cores, and why the budget was exceeded."""
         found = []
-        others, cores = self.load.mean_others(), available_cores()
+        others, cores = self.mean_others(), available_cores()
         if others > BUSY:
             fewer = steps < 0.9 * self.first_plan
             kept = f": {steps:,} steps, where {self.first_plan:,} were planned at first" if fewer else ""
             found.append(f"other processes used {others:.1f} of {cores} cores{kept}")
+        if self.first_step > max(FIRST_STEP_SHARE * self.budget, 3 * self.step_seconds) and self.step_seconds:
+            took = f"{duration_in_words(self.first_step)} of {duration_in_words(self.budget)}"
+            found.append(f"the first step took {took}: on first use kernels are compiled")
         if self.spent > self.budget * EXCESS:
             longest = max(self.longest, key=lambda what: self.longest[what])
             took = f"{longest} took {duration_in_words(self.longest[longest])}"
@@ -138,22 +160,27 @@ class Pace:
 
     def suitable_threads(self, threads: int) -> int:
         """Return the number of threads that the load of the machine suggests; ``threads`` are used now."""
-        others = self.load.others() if self.most_threads else None
-        return threads if others is None else min(threads_for(others, threads), self.most_threads)
+        interval = max(MIN_INTERVAL, LOAD_SHARE * self.spent)
+        others = self.load.others(interval) if self.most_threads else None
+        return threads if others is None else min(threads_for(free_cores(others), threads), self.most_threads)
 
 
 def evaluation_seconds(
     evaluate: Callable[[Callable[[], bool]], object] | None,
     limit: float,
     clock: Callable[[], float] = time.perf_counter,
+    agree: Callable[[bool], bool] = bool,
 ) -> float:
-    """Return the seconds that an evaluation takes; infinity if more than ``limit``. Random numbers stay as they are."""
+    """Return the seconds that an evaluation takes; infinity if more than ``limit``. Random numbers stay as they are.
+
+    ``agree`` returns what all ranks do: one that stopped alone would leave the others waiting for it.
+    """
     if evaluate is None:
         return 0.0
     started = clock()
     with isolated_rng(0):
         try:
-            evaluate(lambda: clock() - started > limit)
+            evaluate(lambda: agree(clock() - started > limit))
         except Abandoned:
             return math.inf
     return clock() - started

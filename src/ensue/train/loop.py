@@ -52,7 +52,7 @@ def train(training: Training) -> Outcome:
                 loss, norm, state, tokens = update(training, optimiser, progress.step, state, rate)
                 progress.add_time(time.perf_counter() - started, tokens)
                 if not (math.isfinite(loss) and math.isfinite(norm)):
-                    progress, state = roll_back(training, optimiser, progress)
+                    progress, state = roll_back(training, optimiser, progress, begun)
                     continue
                 progress.add_update(loss, norm, rate, settings.clip)
                 plan.advance(progress)
@@ -108,12 +108,15 @@ def revise_plan(training: Training, progress: Progress, seconds: float) -> None:
     plan, pace = training.plan, training.pace
     if pace is not None:
         pace.add_step(seconds)
-        first = not pace.first_plan
+        provisional = not pace.first_plan
         steps = pace.planned_steps(progress.step, plan.steps, progress.previous_position)
         threads = pace.suitable_threads(plan.threads)
-        steps, threads, known = training.ranks.broadcast((steps, threads, bool(pace.first_plan)))
-        if known and (steps, threads) != (plan.steps, plan.threads):
+        known = bool(pace.first_plan)
+        steps, threads, known, first = training.ranks.broadcast((steps, threads, known, known and provisional))
+        changed = known and (steps, threads) != (plan.steps, plan.threads)
+        if changed:
             plan.revise(progress, steps, threads)
+        if changed or first:
             training.record_plan()
             values = {"steps": steps, "threads": threads, "step_seconds": pace.step_seconds, "first": first}
             training.report("plan", values)
@@ -181,8 +184,10 @@ def log(training: Training, progress: Progress, measures: dict[str, float]) -> N
     progress.loss, progress.count, progress.top, progress.clipped = 0.0, 0, 0.0, 0
 
 
-def roll_back(training: Training, optimiser: torch.optim.Optimizer, broken: Progress) -> tuple[Progress, State | None]:
-    """Return to a scheduled checkpoint and halve the learning rate; time and tokens stay counted.
+def roll_back(
+    training: Training, optimiser: torch.optim.Optimizer, broken: Progress, begun: float
+) -> tuple[Progress, State | None]:
+    """Return to a scheduled checkpoint and halve the learning rate; time, since ``begun``, and tokens stay counted.
 
     A checkpoint may hold weights that have already diverged. After ``TRIES`` rollbacks to it, it is removed, and the
     one before it is used.
@@ -204,12 +209,14 @@ def roll_back(training: Training, optimiser: torch.optim.Optimizer, broken: Prog
     progress.penalty, progress.rollbacks, progress.restored = broken.penalty / 2, broken.rollbacks + 1, progress.step
     progress.seconds, progress.overhead, progress.tokens = broken.seconds, broken.overhead, broken.tokens
     progress.updates = broken.updates
-    if len(training.plan.revisions) > 1:
+    if training.plan.revised:
         progress.anchor()
     if broken.best != progress.best:  # the best weights come from the steps that are rolled back
         progress.best = math.inf
     if training.metrics is not None:
         training.metrics.truncate(progress.step)
+    if training.pace is not None:
+        training.pace.add_rolled_back(training.clock() - begun)
     action = f"rolled back to step {progress.step} at {progress.penalty:g} of the learning rate"
     training.report("note", {"text": f"the loss is not finite at step {broken.step + 1}: {action}"})
     return progress, state

@@ -27,7 +27,7 @@ from ensue.train.progress import PlanProgress
 from ensue.train.settings import TrainSettings, WordTrainSettings
 
 PARTS = 10
-"""Evaluations and checkpoints in a whole run where nothing else is set."""
+"""Checkpoints in a whole run where nothing else is set."""
 AnySettings = TypeVar("AnySettings", TrainSettings, WordTrainSettings)
 TEXT = re.compile(r"(\d{1,15}): (\d{1,15}) steps?, (\d{1,9}) threads?")
 
@@ -57,11 +57,15 @@ def parse_revision(text: str) -> Revision:
 
 
 class Plan:
-    """The revisions of a training, and the one in force."""
+    """The revisions of a training, and the one in force.
 
-    def __init__(self, revisions: Iterable[Revision]) -> None:
+    A plan that a budget made is recorded even if it was never revised, because evaluations follow it.
+    """
+
+    def __init__(self, revisions: Iterable[Revision], by_budget: bool = False) -> None:
         self.revisions = list(revisions)
         self.current = self.revisions[0]
+        self.by_budget = by_budget
 
     @property
     def steps(self) -> int:
@@ -72,6 +76,11 @@ class Plan:
     def threads(self) -> int:
         """The number of threads in use."""
         return self.current.threads
+
+    @property
+    def revised(self) -> bool:
+        """Whether a revision is in force."""
+        return self.current is not self.revisions[0]
 
     def resume(self, progress: PlanProgress) -> None:
         """Put the revision in force that is due at the progress of a checkpoint."""
@@ -90,6 +99,7 @@ class Plan:
     def revise(self, progress: PlanProgress, steps: int, threads: int) -> None:
         """Add a revision, which ``follow`` puts in force."""
         self.revisions.append(Revision(progress.updates, steps, threads))
+        self.by_budget = True
 
     def advance(self, progress: PlanProgress) -> None:
         """Compute the position after a step."""
@@ -120,8 +130,7 @@ class Plan:
 
     def settings(self, settings: AnySettings) -> AnySettings:
         """Return the settings with this plan, from which the training can be repeated."""
-        plain = len(self.revisions) == 1 and not self.threads
-        plan = () if plain else tuple(map(str, self.revisions))
+        plan = tuple(map(str, self.revisions)) if self.by_budget else ()
         return replace(settings, steps=self.revisions[-1].steps, plan=plan)
 
 
@@ -129,7 +138,7 @@ def fixed_plan(settings: TrainSettings | WordTrainSettings) -> Plan:
     """Return the plan that the settings give: the recorded revisions, or one number of steps."""
     recorded = [parse_revision(text) for text in settings.plan]
     if recorded and recorded[0].updates == 0 and recorded[-1].steps == settings.steps:
-        return Plan(recorded)
+        return Plan(recorded, by_budget=True)
     return Plan([Revision(0, settings.steps, 0)])  # also if train.steps was set anew
 
 
@@ -139,11 +148,12 @@ def resolve_steps(settings: TrainSettings, steps_per_epoch: int) -> TrainSetting
     if not steps and settings.epochs:
         steps = max(1, round(settings.epochs * steps_per_epoch / settings.accumulate))
     steps = steps or steps_per_epoch
-    if settings.plan:  # evaluations of a repeated run are where they were
+    if fixed_plan(replace(settings, steps=steps)).by_budget:  # evaluations of a repeated run are where they were
         return replace(settings, steps=steps)
+    spacing = max(1, -(-steps // settings.evaluations)) if settings.evaluations else 0
     return replace(
         settings,
         steps=steps,
-        eval_every=settings.eval_every or max(1, -(-steps // PARTS)),
+        eval_every=settings.eval_every or spacing,
         checkpoint_every=settings.checkpoint_every or max(1, steps // PARTS),
     )

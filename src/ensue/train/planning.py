@@ -27,23 +27,24 @@ def plan_by_budget(training: Training, steps_per_epoch: int, load: CPULoad, fixe
     covers_all = settings.budget_covers == "all"
     limited = settings.steps or settings.epochs
     steps = resolve_steps(settings, steps_per_epoch).steps if limited else 0
-    adapt = not fixed_threads and training.device.type == "cpu" and training.ranks.world_size == 1
+    ranks = training.ranks
+    adapt = not fixed_threads and training.device.type == "cpu" and ranks.world_size == 1
     adapt = adapt and "OMP_NUM_THREADS" not in os.environ
     most = torch.get_num_threads() if adapt else 0
-    pace = Pace(settings.budget, steps=steps, counts_first=covers_all, most_threads=most, load=load, clock=clock)
+    pace = Pace(settings.budget, steps, covers_all, most_threads=most, load=load, ranks=ranks.world_size, clock=clock)
     threads = pace.suitable_threads(pace.most_threads)
-    training.plan = Plan([Revision(0, steps or PROVISIONAL_STEPS, threads)])
+    training.plan = Plan([Revision(0, steps or PROVISIONAL_STEPS, threads)], by_budget=True)
     torch.set_num_threads(threads or torch.get_num_threads())
     evaluate = training.evaluate
-    if evaluate is not None and training.ranks.world_size > 1:
-        evaluate = partial(evaluate, ranks=training.ranks)
-    seconds = evaluation_seconds(evaluate, settings.budget * EVALUATION_SHARE, clock)
+    if evaluate is not None and ranks.world_size > 1:
+        evaluate = partial(evaluate, ranks=ranks)
+    seconds = ranks.broadcast(evaluation_seconds(evaluate, settings.budget * EVALUATION_SHARE, clock, ranks.broadcast))
     evaluations = affordable_evaluations(settings.budget, seconds, settings.evaluations)
-    evaluations = training.ranks.broadcast(evaluations if covers_all else max(1, evaluations))
+    evaluations = evaluations if covers_all else max(1, evaluations)
     training.settings = replace(settings, evaluations=evaluations)
     if covers_all:
         if evaluations and not settings.eval_every:
             pace.evaluation, pace.evaluations = seconds, evaluations
-        pace.spent = clock() - started
+        pace.add_other(clock() - started)
     load.restart_mean()
     training.pace = pace

@@ -10,6 +10,8 @@ from ensue.core.settings import Need, check, check_below_one, check_not_negative
 CLOCKS = ("wall", "cpu")
 OPTIMISERS = ("adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "inverse-sqrt", "one-cycle", "plateau", "slanted")
+MAX_THREADS = 1024
+"""OpenMP ends the process if it cannot start as many threads as it is told to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +100,7 @@ class TrainSettings:
             "average",
         )
         check_not_negative(self, *counts, "epochs", "budget", "warmup", "weight_decay", "clip")
-        check(self, "threads", self.threads < 2**31, "below 2^31")  # PyTorch takes no larger number
+        check(self, "threads", self.threads <= MAX_THREADS, f"at most {MAX_THREADS:,}")
         check(self, "lr", 0 < self.lr < float("inf"), "above 0")
         check_below_one(self, "momentum", "beta1")
         check(self, "beta2", 0 < self.beta2 < 1, "between 0 and 1")
@@ -148,7 +150,7 @@ class CountTrainSettings:
 
     def __post_init__(self) -> None:
         check_not_negative(self, "budget", "threads")
-        check(self, "threads", self.threads < 2**31, "below 2^31")  # PyTorch takes no larger number
+        check(self, "threads", self.threads <= MAX_THREADS, f"at most {MAX_THREADS:,}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -62,7 +62,7 @@ class Training:
     pace: Pace | None = None
     """Given, the plan is revised to keep the budget; without it the plan is followed as it is."""
     record_plan: Callable[[], None] = lambda: None
-    """Writes the plan to run.toml; called before a revision takes effect."""
+    """Writes the plan to run.toml; called when the speed is known, and before a revision takes effect."""
     metrics: Metrics | None = None
     evaluate: Evaluate | None = None
     selection_metric: str = "valid_loss"

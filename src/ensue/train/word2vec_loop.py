@@ -66,7 +66,8 @@ def train_word2vec(
 ) -> tuple[Outcome, Plan]:
     """Train from the latest checkpoint until the plan is done, the budget is spent, or a signal arrives.
 
-    With a pace the plan is revised to keep the budget; ``record_plan`` is called before a revision takes effect.
+    With a pace the plan is revised to keep the budget; ``record_plan`` is called when the speed is known, and before a
+    revision takes effect.
     """
     progress, stopped = restore(trainer, checkpoints, report), ""
     plan = fixed_plan(settings)
@@ -81,17 +82,18 @@ def train_word2vec(
                 raise InputError(f"the loss is not finite at step {progress.step + 1}", hint="use a lower train.lr")
             progress.step, progress.updates = progress.step + 1, progress.updates + 1
             progress.tokens += tokens
-            progress.seconds, step_seconds = time.perf_counter() - started, progress.seconds
+            seconds_before, progress.seconds = progress.seconds, time.perf_counter() - started
             progress.losses.append(loss)
             plan.advance(progress)
             if pace is not None:
-                pace.add_step(progress.seconds - step_seconds)
-                first = not pace.first_plan
+                pace.add_step(progress.seconds - seconds_before)
+                provisional = not pace.first_plan
                 steps = pace.planned_steps(progress.step, plan.steps, progress.position)
-                if steps != plan.steps:
+                if changed := steps != plan.steps:
                     plan.revise(progress, steps, plan.threads)
+                if changed or (provisional and pace.first_plan):
                     record_plan(plan)
-                    report("plan", {"steps": steps, "step_seconds": pace.step_seconds, "first": first})
+                    report("plan", {"steps": steps, "step_seconds": pace.step_seconds, "first": provisional})
             plan.follow(progress)
             log(progress, plan.steps, settings, trainer.rate(position), metrics, report)
             if progress.step >= plan.steps:

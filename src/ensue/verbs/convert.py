@@ -11,9 +11,10 @@ from typing import Any, cast
 import torch
 
 import ensue
-from ensue.core.errors import InputError, unknown_name
+from ensue.core.errors import InputError, errors_in, unknown_name
 from ensue.core.events import Report, report_all, silent
 from ensue.core.files import write_text
+from ensue.core.notes import note_once
 from ensue.core.run_folder import RunFolder
 from ensue.core.wording import listed
 from ensue.data.chat_template import ChatTemplate
@@ -80,8 +81,10 @@ def convert(
         return _from_gguf(path, folder, force)
     if path.name.removesuffix(".gz").endswith(".arpa"):
         model, words = read_arpa(path)
+        with errors_in(path):
+            tokenizer = word_tokenizer(words)
         origin = f"Read from {path.name}: {asdict(model.config)}"
-        return _write_run(folder, force, "ngram", model, word_tokenizer(words), origin, direction="forward")
+        return _write_run(folder, force, "ngram", model, tokenizer, origin, direction="forward")
     hint = "name a Hugging Face folder, a GGUF file (.gguf), an ARPA file (.arpa), or a vector file (.bin, .txt, .vec)"
     raise InputError("is not in a known format", where=str(path), hint=hint)
 
@@ -94,6 +97,8 @@ def _write(path: Path, to: str, out: str | Path | None, force: bool) -> Path:
     target = Path(out) if out else path.with_name(path.name + suffix)
     if suffix.startswith(".") and target.is_dir():
         raise InputError("is a folder", where=str(target), hint=f"name a file, e.g. model{suffix}")
+    if target.is_dir() and RunFolder(target).is_run():
+        raise InputError("is a run, which this would overwrite", where=str(target), hint="choose another --out")
     if target.exists() and (target.is_file() or any(target.iterdir())) and not force:
         raise InputError("is there already", where=str(target), hint="--force replaces it")
     write(path, target)
@@ -103,6 +108,8 @@ def _write(path: Path, to: str, out: str | Path | None, force: bool) -> Path:
 def _to_folder(path: Path, target: Path) -> None:
     """Write a run as a Hugging Face folder."""
     run = load(path)
+    for head in run.config.get("untrained", ()):
+        note_once(f"{path}: its {head} head is untrained, and is written as it is")
     data = run.config.get("data", {})
     write_folder(
         run.model,

@@ -120,8 +120,11 @@ def cost(
 def _saved_settings(system: str, preset: str) -> dict[str, Any]:
     """The settings of a run, if ``system`` is its folder."""
     folder = RunFolder(Path(system))
-    if system in SYSTEMS or not folder.settings.exists():
+    if system in SYSTEMS or not folder.path.is_dir():
         return {}
+    if not folder.settings.exists():
+        hint = "name a folder that `ensue fit` made, or a system"
+        raise InputError(f"has no {folder.settings.name}, whose settings are counted", where=system, hint=hint)
     if preset:
         raise InputError("a run has its own settings", where=system, hint="leave out --preset")
     folder.verify(folder.settings.name)

@@ -7,8 +7,8 @@ written before the settings, the data and the model are known to be good.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -22,14 +22,13 @@ from ensue.core.durations import seconds
 from ensue.core.errors import InputError, Interrupted, errors_in
 from ensue.core.events import Report, report_all, silent
 from ensue.core.memory import keep_freed_memory, release_freed_memory
-from ensue.core.run_files import COUNTING
+from ensue.core.run_files import COUNTING, HELD_OUT
 from ensue.core.run_folder import RunFolder
 from ensue.models.backbones import system_config
 from ensue.runs.build_model import build_model
 from ensue.runs.distributed import check_trainable, first_rank_first, read_corpus
 from ensue.runs.fit_settings import check_new_folder, flat_settings, new_settings, resumed_settings
 from ensue.runs.held_out import (
-    HELD_OUT,
     RestFolder,
     counted_again,
     rest_folder,
@@ -84,7 +83,7 @@ def fit(
     folder = RunFolder(Path(out) if out is not None else Path("runs") / what)
     typed = flat_settings(data, valid, settings, flat)
     budget = None if budget is None else seconds(str(budget))
-    with join_process_group() as ranks:
+    with join_process_group() as ranks, _threads_restored():
         report = report if ranks.first else silent
         if not resume:
             typed |= {"command": command or f"ensue fit {what} --config run.toml"}
@@ -102,6 +101,16 @@ def fit(
             report("note", {"text": f"{folder.path} is finished: there is nothing left to do"})
             return load(folder.path)
         return _train_run(folder, resolved, None, True, False, report, ranks)
+
+
+@contextmanager
+def _threads_restored() -> Iterator[None]:
+    """Give the process back its number of threads: ``train.threads`` is a setting of one run."""
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _train_run(

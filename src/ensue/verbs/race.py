@@ -15,7 +15,7 @@ import torch
 
 from ensue.core.errors import InputError, Interrupted, unknown_name
 from ensue.core.events import Report, silent, without_repeated_notes
-from ensue.core.files import read_json, write_json, write_text
+from ensue.core.files import disk_errors, read_json, write_json, write_text
 from ensue.core.run_folder import RunFolder
 from ensue.look.saving import save_chart
 from ensue.look.views import show
@@ -81,13 +81,14 @@ def race(
     result = Race(_facts(plan, settings, corpus), [], plan.rules, plan.task.labels)
     _make_folder(folder, result.facts, resume)
     plan.task.save_tokenizers(corpus, RunFolder(folder))
+    entering = candidates(plan, corpus, RunFolder(folder))
+    repeated = [candidate for candidate in entering if candidate.system in repeat]
+    for path in (path for candidate in repeated for path in _run_paths(plan, candidate, folder)):
+        RunFolder(path).make(force=True)  # all at once: if the race is interrupted, it is resumed without ``repeat``
     write_json(folder / "race.json", result.as_dict())
     again = again or f"race(…, out={str(folder)!r}, resume=True)"
-    for candidate in candidates(plan, corpus, RunFolder(folder)):
+    for candidate in entering:
         report("race", {"text": f"— {candidate.name}"})
-        if candidate.system in repeat:
-            for path in _run_paths(plan, candidate, folder):
-                shutil.rmtree(path, ignore_errors=True)
         try:
             result.entrants.append(_train_seeds(plan, candidate, folder, report))
         except Interrupted as stop:
@@ -155,7 +156,8 @@ def _make_folder(folder: Path, facts: dict[str, Any], resume: bool) -> None:
                 raise InputError(f"was a race with another {title}", where=str(folder), hint="--force starts a new one")
     elif folder.exists() and any(folder.iterdir()):
         delete_race(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def _train_seeds(plan: RacePlan, candidate: Candidate, folder: Path, report: Report) -> Entrant:

@@ -57,6 +57,13 @@ def test_a_manifest_lists_only_files_inside_its_folder(tmp_path: Path, name: str
         read_manifest(tmp_path, ())
 
 
+def test_half_a_surrogate_pair_in_a_manifest_is_damage(folder: Path) -> None:
+    text = (folder / MANIFEST).read_text(encoding="utf-8")
+    (folder / MANIFEST).write_text(text.replace('"b"', '"\\ud800"'), encoding="utf-8")
+    with pytest.raises(InputError, match=r"manifest\.json: is damaged: not as it was written"):
+        wrong(folder)
+
+
 def test_a_required_file_must_be_listed(folder: Path) -> None:
     with pytest.raises(InputError, match=r"manifest\.json: is damaged: weights is not in it"):
         read_manifest(folder, ("a", "weights"))
@@ -103,5 +110,14 @@ def test_a_file_that_has_just_changed_is_not_remembered(
     folder: Path, large: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manifest, "SETTLED_SECONDS", 60.0)
+    assert wrong(folder, remember=True) == {} and wrong(folder, remember=True) == {}
+    assert len(large) == 4
+
+
+def test_a_cache_that_is_full_does_not_matter(folder: Path, large: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "touch", full)
     assert wrong(folder, remember=True) == {} and wrong(folder, remember=True) == {}
     assert len(large) == 4

@@ -118,3 +118,12 @@ def test_too_few_pairs_are_not_split() -> None:
         hold_out_pairs(pairs_of(*[("a", "b")] * 9), 0.5)
     with pytest.raises(InputError, match="between 0 and 1"):
         hold_out_pairs(pairs_of(("a", "b"), ("c", "d")), 1.0)
+
+
+def test_a_text_that_was_cut_inside_a_character_has_changed(tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text("a" * 1000, encoding="utf-8")
+    train, _ = hold_out([file])
+    file.write_text("é" * 1000 if train[0].stop % 2 else "a" + "é" * 1000, encoding="utf-8")
+    with pytest.raises(InputError, match="the text changes while it is read"):
+        list(read_pieces(train))

@@ -177,6 +177,26 @@ def test_text_in_other_pieces_is_tokenised_again(
     assert not heard.notes and heard.done[0] < 5001
 
 
+@pytest.mark.parametrize("change", [b"one more line\n", b""])
+def test_a_text_that_changes_while_it_is_read_is_refused_and_not_cached(
+    change: bytes, files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, measure = files[0].read_bytes(), tokens.measure_text
+
+    def measured(*arguments: Any) -> tuple[str, int]:
+        result = measure(*arguments)
+        files[0].write_bytes(before + change if change else before.swapcase())  # longer, or as long as it was
+        return result
+
+    monkeypatch.setattr(tokens, "measure_text", measured)
+    with pytest.raises(InputError, match="the text changes while it is read"):
+        tokenize(files[:1], ByteTokenizer(), cache=tmp_path / "c", workers=1)
+    assert not list((tmp_path / "c").iterdir())
+    monkeypatch.undo()
+    files[0].write_bytes(before)
+    assert bytes(tokenize(files[:1], ByteTokenizer(), cache=tmp_path / "c", workers=1).tokens[1:-1].tolist()) == before
+
+
 def test_a_killed_process_leaves_its_finished_work_and_no_worker(files: list[Path], tmp_path: Path) -> None:
     tokenizer = fit_tokenizer("bpe", files, vocabulary=400)
     save_tokenizer(tokenizer, tmp_path / "tokenizer.json")

@@ -18,6 +18,7 @@ from ensue.data.tokenizers import (
     resolve_tokenizer,
     save_tokenizer,
 )
+from ensue.data.tokenizers.registry import restore_tokenizer
 from ensue.data.tokenizers.subword import BYTE_ALPHABET
 
 TEXT = "the cat sat on the mat, the dog did not; naïve café\n" * 30
@@ -152,3 +153,19 @@ def test_library_reads_our_files_and_decodes_them(tmp_path: Path) -> None:
         ids = theirs.encode(TEXT).ids
         assert ids == tokenizer.encode(TEXT).tolist()
         assert theirs.decode(ids) == TEXT
+
+
+def test_a_tokenizer_at_which_the_library_panics_is_refused(tmp_path):
+    """A wrong index in the library's own code is not an Exception in Python."""
+
+    class PanicException(BaseException):
+        """As the library's panics are called."""
+
+    def panic(text):
+        raise PanicException("byte index 5 is out of bounds of `a`")
+
+    state = fit_tokenizer("bpe", "hello", vocabulary=300).state()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ensue.data.tokenizers.library.Tokenizer", type("T", (), {"from_str": staticmethod(panic)}))
+        with pytest.raises(InputError, match="not a tokenizer that can be read"):
+            restore_tokenizer(state)

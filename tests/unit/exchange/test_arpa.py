@@ -134,6 +134,9 @@ def test_missing_ngrams_of_pruned_models_are_added(tmp_path: Path) -> None:
         ("-0.6\ta", "nan\ta", "line 11: nan is not"),
         ("-0.6\ta", "word\ta", "line 11: expected a number"),
         ("-0.7\tb", "-0.7\ta", "line 12: 'a' is listed twice"),
+        ("-0.7\tb", "-0.7\t\\u0061", "line 12: 'a' is listed twice, once with escapes"),
+        ("a\t-0.2", "a\t1e39", "line 11: 1e39 is not the logarithm of a back-off weight"),
+        ("a\t-0.2", "a\tnan", "line 11: nan is not the logarithm of a back-off weight"),
         ("-0.3\t</s>", "-0.3\tc", "<s> is listed but </s> is not"),
         ("-0.2 a b 0", "-0.2 a z 0", "line 16: 'z' is not among the 1-grams"),
         ("-0.2 a b 0", "-0.2 a b c d", "line 16: expected 3 or 4 fields"),
@@ -160,3 +163,8 @@ def test_damaged_bytes_and_missing_files(tmp_path: Path) -> None:
     ]:
         with pytest.raises(InputError, match=message):
             read_arpa(tmp_path / name)
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "m.arpa").write_text("\ufeff" + SMALL.removeprefix("made by hand\n\n"), encoding="utf-8")
+    assert read_arpa(tmp_path / "m.arpa")[1] == ["</s>", "a", "b"]

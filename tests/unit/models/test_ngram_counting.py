@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensue.core.errors import InputError
+from ensue.models import ngram_sorting
 from ensue.models.ngram import Mode, NGram, NGramConfig, NGramCounter
 from ensue.models.ngram_counting import split_groups
-from ensue.models.ngram_sorting import Groups
+from ensue.models.ngram_sorting import Groups, sort_keys
 from ensue.models.ngram_trie import appended, with_capacity
 from ensue.train.counting import Reason, count
 
@@ -193,3 +194,30 @@ def test_groups_are_split_between_words() -> None:
     assert [part.words.tolist() for part in parts] == [[5, 6], [7], [8]]
     assert [part.positions.tolist() for part in parts] == [[0, 1, 2, 3, 4], [5, 6], [7, 8, 9]]
     assert np.concatenate([part.sizes for part in parts]).tolist() == [1, 4, 2, 3]
+
+
+@given(st.lists(st.integers(0, 200), max_size=9), st.integers(0, 3000))
+@settings(max_examples=100, deadline=None)
+def test_keys_of_any_number_of_runs_are_sorted(sizes: list[int], seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    keys = np.concatenate([np.zeros(0, np.int64), *(np.sort(chance.integers(0, 500, size)) for size in sizes)])
+    for values in (keys, keys[::-1].copy(), chance.permutation(keys)):
+        expected = np.sort(values)
+        sort_keys(values)
+        assert (values == expected).all()
+
+
+def test_few_ascending_runs_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba's quicksort takes quadratic time on a rotated array: minutes for a text that repeats itself."""
+    merged: list[int] = []
+
+    def merge(keys: np.ndarray, runs: int) -> None:
+        merged.append(runs)
+        keys.sort()
+
+    monkeypatch.setattr(ngram_sorting, "merge_runs", merge)
+    plain = sort_keys.py_func  # type: ignore[attr-defined]
+    plain(np.append(np.arange(1, 1000), 0))
+    plain(np.concatenate([np.arange(500, 1000), np.arange(500)]))
+    plain(np.random.default_rng(0).permutation(1000))
+    assert merged == [2, 2]

@@ -3,6 +3,7 @@
 import pytest
 
 from ensue.core.errors import InputError
+from ensue.runs.build_model import build_model
 from ensue.runs.memory_check import check_memory
 from ensue.runs.settings_resolution import resolve
 from ensue.train.ranks import Ranks
@@ -50,3 +51,16 @@ def test_more_layers_than_can_be_built_are_refused_at_once(system, task):
 def test_more_experts_than_can_be_built_are_refused_at_once():
     with pytest.raises(InputError, match="1,000,000,000 experts cannot be built"):
         check_memory(resolve("gpt", layers=[{"experts": 10**9}]), Ranks())
+
+
+@pytest.mark.parametrize("system", ["lstm", "gpt", "word2vec"])
+def test_a_tensor_of_too_many_elements_is_refused_before_anything_is_built(system, monkeypatch):
+    def build(seed):
+        raise AssertionError("a part of the model was built")
+
+    monkeypatch.setattr("ensue.runs.build_model.seed_everything", build)
+    monkeypatch.setattr("ensue.runs.build_model.model_values", lambda settings, corpus: dict(settings.model))
+    size = {"embedding": 2**60} if system == "word2vec" else {"hidden": 2**40}
+    settings = resolve(system, layers=[{"vocabulary": 1000, **size}])
+    with pytest.raises(InputError, match="a model of this size cannot be built"):
+        build_model(settings, None)

@@ -1,6 +1,7 @@
 """Connections: clients that do not read are dropped, and nobody can take all slots."""
 
 import gc
+import socket
 import time
 import weakref
 
@@ -23,6 +24,12 @@ async def large_file(scope, receive, send):
 async def small_file(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
+
+
+async def reads_first(scope, receive, send):
+    while (await receive()).get("more_body"):
+        continue
+    await small_file(scope, receive, send)
 
 
 class Stream:
@@ -55,6 +62,45 @@ def test_clients_that_read_nothing_of_a_large_file_are_dropped(quick, request_):
             until(lambda client=client: was_reset(client))  # nothing waits in the kernel either
             assert len(read_all(client)) < len(BIG)
             client.close()
+
+
+def test_clients_that_do_not_read_hold_a_piece_of_a_large_file_and_not_all_of_it():
+    with app_server(SecurityMiddleware(large_file, hosts=["127.0.0.1"])) as server:
+        clients = [server.connect(CLOSE) for _ in range(5)]
+        until(lambda: len(server.connections) == 5 and all(one.transport.unsent for one in server.connections))
+        time.sleep(0.1)
+        assert max(one.transport.unsent for one in server.connections) < len(BIG) / 10
+        for client in clients:
+            assert read_all(client).endswith(BIG)
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("app", [small_file, reads_first], ids=["answered", "unanswered"])
+def test_a_body_that_breaks_off_into_something_else_closes_the_connection(app, caplog):
+    with app_server(app) as server:
+        client = server.connect(CHUNKED + b"2\r\nab\r\n")
+        if app is small_file:
+            read_to(client, b"ok")
+        client.sendall(b"not a chunk\r\n\r\n" * 20)
+        assert read_all(client).count(b"HTTP/1.1") == (app is reads_first)
+        until(lambda: not server.connections and not server.server.server_state.tasks)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("app", [small_file, reads_first], ids=["answered", "unanswered"])
+def test_a_body_in_very_many_pieces_is_refused(app, monkeypatch):
+    monkeypatch.setattr(connection_limits, "MAX_PIECES", 100)
+    with app_server(app) as server:
+        client = server.connect(CHUNKED + b"1\r\na\r\n" * 99 + b"0\r\n\r\n")
+        assert b"200 OK" in read_to(client, b"ok")
+        client.sendall(CHUNKED + b"1\r\na\r\n" * 100)  # each request has its own count
+        if app is small_file:
+            assert b"200 OK" in read_to(client, b"ok")
+        client.sendall(b"1\r\na\r\n")
+        assert read_all(client).count(b"400 Bad Request") == (app is reads_first)
+        until(lambda: not server.connections)
 
 
 def test_a_stream_that_nobody_reads_pauses_and_its_client_is_dropped(quick):
@@ -127,13 +173,16 @@ def test_connections_that_have_shown_the_key_have_slots_of_their_own(monkeypatch
             assert b"200 OK" in read_to(friend, b"ok")  # and nobody takes those of friends
 
 
-def test_closed_connections_leave_nothing_in_memory():
+@pytest.mark.parametrize("reset", [False, True])
+def test_closed_connections_leave_nothing_in_memory(reset):
     with app_server(small_file) as server:
         clients = [server.connect(GET) for _ in range(5)]
         for client in clients:
             read_to(client, b"ok")
         known = [weakref.ref(connection) for connection in server.connections]
         for client in clients:
+            if reset:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, connection_limits.RESET)
             client.close()
         until(lambda: not server.connections)
         last = server.connect(CLOSE)  # the loop's own variables let go of the others

@@ -74,6 +74,18 @@ def test_a_full_queue_accepts_nothing(engine: Engine) -> None:
     assert engine.load[1] == 0 and not inbox.got
 
 
+def test_rows_that_have_had_a_turn_still_count_as_waiting() -> None:
+    """Otherwise clients that keep asking could hold any number of states, and make everyone wait for all of them."""
+    engine, inbox, rows = Engine(model(), rows=1, waiting=2), Inbox(), [row(100_000, seed) for seed in range(3)]
+    engine.submit(rows[:1], inbox)
+    inbox.wait(lambda: id(rows[0]) in inbox.got)
+    engine.submit(rows[1:], inbox)
+    inbox.wait(lambda: all(id(own) in inbox.got for own in rows))  # all have had a turn, two of them wait for the next
+    with pytest.raises(QueueFull):
+        engine.submit([row(1)], inbox)
+    engine.close(0.05)
+
+
 def test_a_cancelled_row_makes_room_for_the_next(engine: Engine) -> None:
     inbox, long = Inbox(), [row(100_000, seed) for seed in range(3)]
     engine.submit(long, inbox)
@@ -95,6 +107,32 @@ def test_an_invalid_prompt_does_not_affect_others(engine: Engine) -> None:
     engine.submit([good, bad], inbox)
     inbox.wait(lambda: inbox.done(good) and inbox.done(bad))
     assert isinstance(inbox.got[id(bad)][-1], Exception) and len(inbox.tokens(good)) == 5
+
+
+@pytest.mark.parametrize("operation", ["leave", "pause", "resume"])
+def test_a_failure_between_two_steps_fails_its_rows_and_not_the_engine(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, inbox = Engine(model(), rows=2, waiting=6), Inbox()
+    long, last = [row(100_000, seed) for seed in range(4)], row(3)
+
+    def fail(given: list[object]) -> list[object]:
+        if given:
+            monkeypatch.undo()
+            raise RuntimeError("no memory")
+        return []
+
+    engine.submit(long, inbox)
+    inbox.wait(lambda: all(id(own) in inbox.got for own in long))  # they take turns: all have states
+    monkeypatch.setattr(engine._batch, operation, fail)
+    engine.cancel(long[:1])
+    inbox.wait(lambda: any(map(inbox.done, long)))
+    engine.submit([last], inbox)
+    inbox.wait(lambda: inbox.done(last))
+    assert inbox.tokens(last) == sample(model(), last.prompt, last.how)[0].tokens
+    engine.cancel(long)
+    _wait(lambda: engine.load == (0, 0))
+    engine.close(GIVE_UP)
 
 
 def test_close_finishes_running_rows_and_accepts_no_new_ones() -> None:

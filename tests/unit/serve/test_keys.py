@@ -4,7 +4,7 @@ import pytest
 
 from ensue.core.errors import InputError
 from ensue.serve import keys
-from ensue.serve.keys import FREE_GUESSES, GUESS_INTERVAL, GuessLimit, check_key, cookie_token, same_key
+from ensue.serve.keys import FREE_GUESSES, GUESS_INTERVAL, GuessLimit, check_key, same_key
 
 
 @pytest.mark.parametrize("key", ["", " ", "\t\n", " s3cret", "s3cret\n", "a\x00b"])
@@ -16,7 +16,7 @@ def test_keys_that_protect_nothing_or_cannot_be_sent_are_refused(key):
 @pytest.mark.parametrize("key", ["s3cret", "sëcret", "two words"])
 def test_other_keys_are_accepted(key):
     check_key(key)
-    assert same_key(key.encode(), key) and not same_key(b"other", key) and key not in cookie_token(key)
+    assert same_key(key.encode(), key) and not same_key(b"other", key)
 
 
 class Clock:

@@ -7,7 +7,7 @@ import pytest
 from serving import app_server, read_all, read_to
 
 from ensue.serve.keys import FREE_GUESSES, FREE_OF_PEER
-from ensue.serve.security import SecurityMiddleware
+from ensue.serve.security import MAX_FORM_BYTES, PIECE, SecurityMiddleware
 
 
 async def ok(scope, receive, send):
@@ -63,6 +63,47 @@ def test_a_link_may_open_the_page_and_the_page_may_ask():
     assert [answer.status_code for answer in answers] == [200] * 4
 
 
+@pytest.mark.parametrize("port", ["[", "x", "80@evil.example", "80/evil", ""])
+def test_a_host_has_a_number_as_its_port(port):
+    """Redirects are made from it, and a host that is none would be an internal error there."""
+    right, wrong = asked(open_app(), *[("GET", "/", {"host": f"127.0.0.1:{port}"}) for port in ("80", port)])
+    assert right.status_code == 200 and wrong.status_code == 421
+
+
+def test_the_key_form_is_small():
+    """Anybody may send it, and it is read on the event loop."""
+    app = open_app(key="s3cret")
+
+    async def ask():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            content = b"key=s3cret" + b"&a=1" * (MAX_FORM_BYTES // 4)
+            return await client.post("/key", content=content)
+
+    assert asyncio.run(ask()).status_code == 413
+
+
+@pytest.mark.parametrize("length", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 5 * PIECE + 7])
+@pytest.mark.parametrize("more", [False, True])
+def test_a_response_in_pieces_is_the_response(length, more):
+    body, sent = bytes(range(256)) * (length // 256 + 1), []
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": body[:length], "more_body": more})
+        if more:
+            await send({"type": "http.response.body", "body": b"end"})
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"127.0.0.1")]}
+    asyncio.run(SecurityMiddleware(app, hosts=["127.0.0.1"])(scope, None, send))
+    start, *pieces = sent
+    assert start["type"] == "http.response.start" and max(len(piece["body"]) for piece in pieces) <= PIECE
+    assert b"".join(piece["body"] for piece in pieces) == body[:length] + (b"end" if more else b"")
+    assert [piece.get("more_body", False) for piece in pieces] == [True] * (len(pieces) - 1) + [False]
+
+
 def test_a_request_with_two_lengths_is_refused_and_its_connection_closed():
     smuggled = b"GET /second HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     request = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
@@ -92,6 +133,19 @@ def test_the_cookie_of_the_page_works_while_guesses_are_slowed():
             return await client.get("/")
 
     assert asyncio.run(ask()).status_code == 200
+
+
+def test_the_cookie_of_the_page_cannot_be_computed_from_the_key():
+    """Otherwise keys could be guessed by cookies, which are compared without a limit."""
+    first, second = open_app(key="s3cret"), open_app(key="s3cret")
+
+    async def cookie_of(app):
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            return (await client.post("/key", data={"key": "s3cret"})).headers["set-cookie"].split(";")[0]
+
+    cookie = asyncio.run(cookie_of(first))
+    (own,), (other,) = (asked(app, ("GET", "/health", {"cookie": cookie})) for app in (first, second))
+    assert own.status_code == 200 and other.status_code == 401
 
 
 def test_a_local_client_cannot_guess_without_limit_under_invented_addresses():

@@ -1,4 +1,6 @@
 import itertools
+import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -6,13 +8,15 @@ from test_loop import Broken, breaking, next_token_loss, weights, work
 
 from ensue.core.cpu_load import CPULoad
 from ensue.core.errors import InputError
-from ensue.train.budget import PLANNED_SHARE, PROVISIONAL_STEPS, Pace
+from ensue.core.events import Abandoned
+from ensue.train.budget import PLANNED_SHARE, PROVISIONAL_STEPS, Pace, evaluation_seconds
 from ensue.train.loop import train
 from ensue.train.optimisers import learning_rate
 from ensue.train.plan import Plan, Revision, fixed_plan, parse_revision, resolve_steps
 from ensue.train.planning import plan_by_budget
 from ensue.train.progress import Progress
 from ensue.train.settings import TrainSettings
+from ensue.train.update import update
 
 
 def simulated(step_seconds, budget=100.0, steps=0, first=0.0):
@@ -71,9 +75,10 @@ def test_a_comparison_does_not_count_the_compilation_in_the_first_step():
 
 
 def test_threads_are_recorded_even_if_the_plan_is_never_revised():
-    settings = Plan([Revision(0, 50, 1)]).settings(TrainSettings())
+    settings = Plan([Revision(0, 50, 1)], by_budget=True).settings(TrainSettings())
     assert settings.plan == ("0: 50 steps, 1 thread",) and fixed_plan(settings).threads == 1
-    assert Plan([Revision(0, 50, 0)]).settings(TrainSettings()).plan == ()
+    assert fixed_plan(settings).settings(settings).plan == settings.plan
+    assert fixed_plan(TrainSettings(steps=50)).settings(TrainSettings()).plan == ()
 
 
 def test_a_step_longer_than_the_budget_is_the_only_one():
@@ -113,15 +118,15 @@ def test_a_plan_is_dropped_if_other_steps_are_asked_for():
     assert fixed_plan(TrainSettings(steps=24, plan=settings.plan)).revisions == [Revision(0, 24, 0)]
 
 
-def with_budget(folder, objective=next_token_loss, slow_from=8):
-    """A training of a simulated second a step, ten from a step on, with a budget of 40 seconds."""
-    training = work(folder, objective, steps=0, budget=40.0, eval_every=0, checkpoint_every=0, evaluations=3)
+def with_budget(folder, objective=next_token_loss, slow_from=8, steps=0):
+    """A training of a simulated second a step, five from a step on, with a budget of 40 seconds."""
+    training = work(folder, objective, steps=steps, budget=40.0, eval_every=0, checkpoint_every=0, evaluations=3)
     seconds = (1.0 if number < slow_from else 5.0 for number in itertools.count())
-    training.pace = Pace(40.0)
+    training.pace = Pace(40.0, steps=steps)
     add = training.pace.add_step
     training.pace.add_step = lambda _: add(next(seconds))
     training.pace.add_other = lambda _: None
-    training.plan = Plan([Revision(0, PROVISIONAL_STEPS, 1)])
+    training.plan = Plan([Revision(0, steps or PROVISIONAL_STEPS, 1)], by_budget=True)
     training.evaluate = lambda stop: {"valid_loss": float(weights(training).square().sum())}
     return training
 
@@ -174,22 +179,81 @@ def test_a_killed_run_resumes_along_the_recorded_plan(tmp_path, at):
     assert torch.equal(weights(whole), weights(resumed))
 
 
-def test_a_rollback_in_a_revised_plan_is_repeated_alike(tmp_path):
-    def explodes_at(call):
-        calls = [0]
+def explodes_at(call):
+    """An objective whose n-th loss is not finite."""
+    calls = [0]
 
-        def objective(model, batch, state):
-            calls[0] += 1
-            loss, after = next_token_loss(model, batch, state)
-            return (loss * float("nan") if calls[0] == call else loss), after
+    def objective(model, batch, state):
+        calls[0] += 1
+        loss, after = next_token_loss(model, batch, state)
+        return (loss * float("nan") if calls[0] == call else loss), after
 
-        return objective
+    return objective
 
-    first = with_budget(tmp_path / "first", explodes_at(11))
+
+@pytest.mark.parametrize(("call", "steps"), [(11, 0), (7, 25)], ids=["after a revision", "before the only revision"])
+def test_a_rollback_in_a_revised_plan_is_repeated_alike(tmp_path, monkeypatch, call, steps):
+    rates = []
+
+    def update_with(training, optimiser, step, state, rate):
+        rates.append(rate)
+        return update(training, optimiser, step, state, rate)
+
+    monkeypatch.setattr("ensue.train.loop.update", update_with)
+    first = with_budget(tmp_path / "first", explodes_at(call), steps=steps)
     train(first)
-    second = repeated(tmp_path / "second", first.plan.settings(first.settings), explodes_at(11))
+    recorded, first_rates = first.plan.settings(first.settings), rates.copy()
+    assert len(recorded.plan) >= 2
+    rates.clear()
+    second = repeated(tmp_path / "second", recorded, explodes_at(call))
     train(second)
-    assert torch.equal(weights(first), weights(second))
+    assert torch.equal(weights(first), weights(second)) and first_rates == rates
+
+
+def test_the_time_of_a_rolled_back_update_is_used_time(tmp_path):
+    training = with_budget(tmp_path, explodes_at(5))
+    rolled_back = []
+    training.pace.add_rolled_back = rolled_back.append
+    train(training)
+    assert len(rolled_back) == 1 and rolled_back[0] > 0
+
+
+def test_a_plan_is_recorded_once_the_speed_is_known_even_if_it_stays(tmp_path):
+    """A run that is killed later must find its threads and evaluations in run.toml."""
+    training, recorded = with_budget(tmp_path, slow_from=100, steps=12), []
+    training.record_plan = lambda: recorded.append(training.plan.settings(training.settings).plan)
+    train(training)
+    assert recorded == [("0: 12 steps, 1 thread",)]
+
+
+def test_the_number_of_evaluations_is_kept_without_a_budget():
+    assert resolve_steps(TrainSettings(steps=100, evaluations=4), 10).eval_every == 25
+    assert resolve_steps(TrainSettings(steps=100), 10).eval_every == 10
+    assert resolve_steps(TrainSettings(steps=100, evaluations=0), 10).eval_every == 0
+
+
+def test_a_long_training_looks_at_the_load_less_often():
+    class Load(CPULoad):
+        def others(self, interval):
+            intervals.append(interval)
+
+    intervals = []
+    pace = Pace(86400.0, most_threads=2, load=Load())
+    for pace.spent in (0.0, 3600.0):
+        assert pace.suitable_threads(2) == 2
+    assert intervals == [pytest.approx(0.2), pytest.approx(36.0)]
+
+
+def test_ranks_give_up_a_long_evaluation_together():
+    """The first rank decides: one that stopped alone would leave the others waiting for its sum."""
+    clock = itertools.count(0.0, 10.0)
+
+    def evaluate(stop):
+        if stop():
+            raise Abandoned
+
+    assert evaluation_seconds(evaluate, 5.0, lambda: next(clock)) == math.inf
+    assert evaluation_seconds(evaluate, 5.0, lambda: next(clock), agree=lambda late: False) == 20.0
 
 
 def test_evaluations_that_cost_time_leave_less_for_steps():
@@ -197,6 +261,22 @@ def test_evaluations_that_cost_time_leave_less_for_steps():
     assert pace.left(0.0) == pytest.approx(100 * PLANNED_SHARE - 50)
     assert pace.left(0.5) == pytest.approx(100 * PLANNED_SHARE - 30)
     assert pace.left(1.0) == pytest.approx(100 * PLANNED_SHARE)
+
+
+def test_the_ranks_of_a_training_are_not_other_processes():
+    load = SimpleNamespace(mean_others=lambda: 1.7)
+    assert Pace(10.0, load=load).figures()["others"] == 1.7 and Pace(10.0, load=load).remarks(1)
+    assert Pace(10.0, load=load, ranks=2).figures()["others"] == 0.0 and not Pace(10.0, load=load, ranks=2).remarks(1)
+
+
+def test_compilation_that_takes_much_of_a_budget_is_said():
+    pace = Pace(10.0)
+    pace.add_step(4.0)
+    pace.add_step(0.1)
+    assert any("the first step took 4 s of 10 s" in remark for remark in pace.remarks(2))
+    for _ in range(9):
+        pace.add_step(2.0)  # all are slow
+    assert not any("the first step" in remark for remark in pace.remarks(11))
 
 
 def test_an_excess_is_explained():

@@ -3,8 +3,9 @@
 from statistics import mean
 
 import pytest
+import torch
 
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, Interrupted
 from ensue.core.files import read_json
 from ensue.tasks.table import race_task
 from ensue.verbs import race as module
@@ -164,6 +165,50 @@ def test_a_repeated_system_is_trained_again_and_the_others_are_kept(text):
     result = entrants(1, text, systems=("rnn", "gru"), resume=True, repeat=("gru",))
     after = {name: (folder / name / "model.safetensors").stat().st_mtime_ns for name in ("rnn", "gru")}
     assert before["rnn"] == after["rnn"] and before["gru"] < after["gru"] and len(result.entrants) == 2
+
+
+def test_a_race_of_equal_cpu_time_trains_on_the_cpu_also_where_there_is_a_gpu(text, monkeypatch):
+    asked = []
+    monkeypatch.setattr(module, "fit", lambda system, **how: asked.append(how["settings"]) or fit(system, **how))
+    entrants(1, text, match="cpu")
+    assert [one["device"] for one in asked] == ["cpu"]
+
+
+@pytest.mark.parametrize("setting", [{"device": "cuda"}, {"rnn.train.threads": 2}, {"train.budget_clock": "wall"}])
+def test_settings_that_a_race_of_equal_cpu_time_would_overrule_are_refused(text, setting):
+    with pytest.raises(InputError, match="--match cpu sets"):
+        race(text, systems=("rnn",), match="cpu", budget="1s", settings=TINY | setting, out=text.parent / "race")
+    assert not (text.parent / "race").exists()
+
+
+def test_an_interrupted_repetition_is_resumed_without_repeating_again(text, monkeypatch):
+    def interrupted(system, **how):
+        raise Interrupted(how["out"], "ensue …")
+
+    entrants(1, text, systems=("rnn", "gru"))
+    weights = [text.parent / "race" / name / "model.safetensors" for name in ("rnn", "gru")]
+    before = [file.stat().st_mtime_ns for file in weights]
+    monkeypatch.setattr(module, "fit", interrupted)
+    with pytest.raises(Interrupted):
+        entrants(1, text, systems=("rnn", "gru"), resume=True, repeat=("rnn", "gru"))
+    monkeypatch.setattr(module, "fit", fit)
+    entrants(1, text, systems=("rnn", "gru"), resume=True)
+    assert all(file.stat().st_mtime_ns > old for file, old in zip(weights, before, strict=True))
+
+
+def test_a_file_of_the_user_in_a_run_is_not_deleted_with_it(text):
+    entrants(2, text)
+    notes = text.parent / "race" / "rnn-1" / "notes.txt"
+    notes.write_text("mine")
+    with pytest.raises(InputError, match=r"notes\.txt is not a file of a run"):
+        entrants(2, text, resume=True, repeat=("rnn",))
+    assert notes.exists()
+
+
+def test_the_threads_of_one_system_are_not_those_of_the_next(text):
+    before = torch.get_num_threads()
+    fit("rnn", text, out=text.parent / "run", settings=TINY | {"train.threads": before + 1})
+    assert torch.get_num_threads() == before
 
 
 def test_repeating_needs_a_race_and_one_of_its_systems(text):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +16,8 @@ from ensue.data.tokenizers.protocol import encode_utf8
 
 MAX_ID = (1 << 22) - 1
 """The largest id of a token: the library makes a table of all ids up to the largest."""
+PANIC = "PanicException"
+"""The name of the error that the library raises for faults of its own; it has no public type."""
 MAX_HOLES = 1000
 """Ids without a token, besides one for each token."""
 _NAME = Text(most=1000)
@@ -35,11 +38,18 @@ def check_ids(state: Mapping[str, Any]) -> None:
         raise InputError(f"a token has the id {max(ids):,}, and there are {len(ids):,} tokens")
 
 
-def library_tokenizer(state: Mapping[str, Any]) -> Tokenizer:
-    """Return the library's tokenizer of a ``tokenizer.json``."""
+@contextmanager
+def library_errors() -> Iterator[None]:
+    """Raise InputError where the library fails on a ``tokenizer.json``, which another program may have written."""
     try:
-        return Tokenizer.from_str(json.dumps(state))
+        yield
+    except InputError:
+        raise
     except Exception as error:  # the library raises no narrower type, and the file may have any ids
+        raise InputError(f"not a tokenizer that can be read ({error})") from error
+    except BaseException as error:  # a panic of the library, which is not an Exception
+        if type(error).__name__ != PANIC:
+            raise
         raise InputError(f"not a tokenizer that can be read ({error})") from error
 
 
@@ -78,4 +88,5 @@ class LibraryTokenizer:
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> Self:
         """Return the tokenizer with this ``state``, which another program may have written."""
-        return cls(library_tokenizer(state))
+        with library_errors():
+            return cls(Tokenizer.from_str(json.dumps(state)))

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from ensue.core.errors import InputError
 from ensue.data.text_pieces import cut_bytes
-from ensue.data.tokenizers.library import LibraryTokenizer, library_tokenizer
+from ensue.data.tokenizers.library import LibraryTokenizer, library_errors
 from ensue.data.tokenizers.protocol import END, Ids, as_list, encode_utf8, printable_bytes
 from ensue.data.tokenizers.word_cache import GPT2_WORDS, LONE_HASH_WORDS, WordCache
 
@@ -107,7 +107,8 @@ class SubwordTokenizer(LibraryTokenizer):
     @classmethod
     def restore_several(cls, state: Mapping[str, Any]) -> SubwordTokenizer:
         """Return the tokenizer with several special tokens that has this ``state``."""
-        return cls(library_tokenizer(state["library"]), state["end"])
+        with library_errors():
+            return cls(Tokenizer.from_str(json.dumps(state["library"])), state["end"])
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Return 0: nothing is lost."""

@@ -131,7 +131,7 @@ def build_model(folder: HubFolder) -> ImportedModel:
 
     It is built without storage first: sizes that the folder's tensors do not have take no memory.
     """
-    with errors_in(folder.where, RuntimeError, OverflowError, TypeError, ValueError, MemoryError):
+    with errors_in(folder.where, RuntimeError, OverflowError, TypeError, ValueError, IndexError, MemoryError):
         with without_storage():
             planned = _plan_model(folder)
         _converted_weights(folder, planned.model)

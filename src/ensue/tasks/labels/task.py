@@ -185,6 +185,17 @@ class LabelTask(Task):
         labels = {"data.labels": corpus.encoding.labels} if self.kind.loss == "label" else {}
         return {"data.length": corpus.encoding.length, **labels}
 
+    def check_head(self, head: Mapping[str, Any] | None, data: Mapping[str, Any]) -> None:
+        """Raise InputError unless a run has the head of this task, with an output for each label."""
+        kind, damaged = self.kind, "the folder may be damaged"
+        if head is None:
+            raise InputError(f"has no head, which the task {self.name} needs", hint=damaged)
+        if head.get("kind", "whole") != kind.head:
+            raise InputError(f"has another head than the task {self.name}", hint=damaged)
+        labels, outputs = data.get("labels") or (), head.get("outputs")
+        if kind.loss == "label" and kind.head != "choice" and len(labels) != outputs:
+            raise InputError(f"has {len(labels)} labels, and a head of {outputs} outputs", hint=damaged)
+
     def with_teacher(self) -> Task:
         """Return this task as a student learns it."""
         student: Task = load_target("ensue.tasks.labels.distillation:DistilTask")(self.kind, *self.race.measures)

@@ -116,7 +116,7 @@ def _fit_by_gradient(work: Fit, training: Training, steps_per_epoch: int) -> Tra
         if training.metrics is not None:
             training.metrics.close()
     if training.pace is not None and outcome.stopped == "finished":
-        record_plan()  # also if it was never revised
+        record_plan()  # also if the speed was never known
     settings = planned()
     ranks.copy_full_weights(model, full)
     if not ranks.first:

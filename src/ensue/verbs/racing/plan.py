@@ -35,6 +35,8 @@ from ensue.verbs.racing.equal_sizes import equal_sizes
 
 PRETRAINED = "pre-trained"
 MATCHES = ("time", "cpu", "params", "tokens")
+EQUAL_CPU: dict[str, Any] = {"train.budget_clock": "cpu", "train.threads": 1, "device": "cpu"}
+"""The settings of every system in a race of equal CPU time."""
 DEFAULT_BUDGET = "60s"
 MIN_UPDATES = 60
 """The fewest updates on a share of the labels without a budget. With the task's epochs alone a hundred examples would
@@ -116,6 +118,8 @@ def plan_race(
         what = f"sizes cannot be made equal for the task {spec.name}"
         what = "--from sets the size of its system, so sizes cannot be made equal" if begin_with else what
         raise InputError(what, hint="leave out --match params")
+    if match == "cpu":
+        _check_equal_cpu(settings)
     if budget is None:
         budget = "" if labels and match == "time" else DEFAULT_BUDGET
     else:
@@ -133,6 +137,15 @@ def plan_race(
         initial=initial,
         typed={**settings, **{name: paths for name, paths in files.items() if paths}},
     )
+
+
+def _check_equal_cpu(settings: Mapping[str, Any]) -> None:
+    """Refuse settings, of all systems or of one, that a race of equal CPU time would overrule."""
+    for name, value in settings.items():
+        for own, equal in EQUAL_CPU.items():
+            if (name == own or name.endswith(f".{own}")) and str(value) != str(equal):
+                hint = f"leave out {name} or --match cpu"
+                raise InputError(f"--match cpu sets {own}={equal}, not {value}", hint=hint)
 
 
 def _check_systems(task: Task, rules: RaceSpec, systems: Sequence[str] | None, initial: Run | None) -> tuple[str, ...]:
@@ -229,7 +242,7 @@ def _training_limit(plan: RacePlan, corpus: Any, own: Mapping[str, Any], system:
     """The settings that limit training: epochs if the data should be equal or there is no budget, otherwise time."""
     same_data = plan.match == "tokens"
     if plan.budget and not same_data:
-        cpu = {"train.budget_clock": "cpu", "train.threads": 1} if plan.match == "cpu" else {}
+        cpu = EQUAL_CPU if plan.match == "cpu" else {}
         return {"train.budget": seconds(plan.budget), "train.budget_covers": "training", **cpu}
     covers = {"train.budget_covers": "training"} if same_data else {}
     if not plan.task.labels:
