@@ -52,7 +52,7 @@ def wheel(chat_file, tmp_path_factory):
         "tiny_chat/model.gguf": chat_file.read_bytes(),
         "tiny_chat/__init__.py": b"raise SystemExit('this must not run')\n",
         "tiny_chat-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: tiny-chat\nVersion: 1.0\n",
-        "tiny_chat-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "tiny_chat-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     lines = []
     for name, data in parts.items():

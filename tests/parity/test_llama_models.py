@@ -66,7 +66,9 @@ def copied(model, config):
         new[f"{block}attention.out.weight"] = given[f"{layer}self_attn.o_proj.weight"]
         new[f"{block}norm_attention.weight"] = given[f"{layer}input_layernorm.weight"]
         new[f"{block}norm_feed.weight"] = given[f"{layer}post_attention_layernorm.weight"]
-        new |= {f"{block}feed.{part}.weight": given[f"{layer}mlp.{part}_proj.weight"] for part in ("gate", "up", "down")}
+        new |= {
+            f"{block}feed.{part}.weight": given[f"{layer}mlp.{part}_proj.weight"] for part in ("gate", "up", "down")
+        }
     if config.tied:
         new["head.weight"] = new["embed.weight"]
     ours.load_state_dict(new)

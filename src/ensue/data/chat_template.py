@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from jinja2 import TemplateError, nodes
+from jinja2.exceptions import SecurityError
 from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from ensue.core.errors import InputError
@@ -121,7 +122,8 @@ def _join(values: Any, separator: str = "", attribute: str | None = None) -> str
     parts = [str(value if attribute is None else value[attribute]) for value in values]
     if sum(map(len, parts)) + len(str(separator)) * len(parts) > MAX_TEXT:
         raise SecurityError("join of values that may become large")
-    return str(separator).join(parts)
+    joined: str = str(separator).join(parts)
+    return joined
 
 
 def _replace(text: Any, old: str, new: str) -> str:

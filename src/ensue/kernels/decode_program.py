@@ -100,7 +100,8 @@ class DecodeProgram:
         """f(W x + b): in a new buffer, combined with the buffer ``onto``, or as the program's output."""
         weight: Tensor
         scale: Tensor | int = 0
-        most, groups = 0, ()
+        most = 0
+        groups: tuple[Tensor | int, ...] = ()
         if isinstance(layer, QuantisedLinear):
             weight, scale, most = self._weight(layer.panels), self._weight(layer.scale), layer.most
         elif type(layer) is GroupedLinear:

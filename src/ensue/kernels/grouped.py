@@ -86,7 +86,7 @@ class GroupedLinear(GroupedWeight):
     @property
     def most(self) -> int:
         """The largest x̂ of a decode step, for which no sum over a group is beyond 31 bits."""
-        return min(2**15 - 1, (2**31 - 1) // (self.group * 2**self.bits))
+        return min(2**15 - 1, (2**31 - 1) // (int(self.group) * (1 << self.bits)))
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in) → (…, out)."""

@@ -85,7 +85,7 @@ class Chat:
                     if len(answer.tokens) == how.tokens:
                         answer.ended = "length"
                     else:
-                        logits = self._logits(self._read + [token])
+                        logits = self._logits([*self._read, token])
             if piece := pieces.finish():
                 yield piece
         finally:

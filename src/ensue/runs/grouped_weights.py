@@ -82,10 +82,10 @@ def assign_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str) 
     """Let a model without storage use these tensors, shared ones where they are shared."""
     own = model.state_dict(keep_vars=True)
     first = {id(tensor): name for name, tensor in own.items() if name in tensors}
-    whole = {name: tensors.get(first.get(id(tensor), name)) for name, tensor in own.items()}
+    whole: dict[str, Any] = {name: tensors.get(first.get(id(tensor), name)) for name, tensor in own.items()}
     wrong = [n for n in own if whole[n] is None or whole[n].shape != own[n].shape] + [
         n for n in tensors if n not in own
-    ]  # type: ignore[union-attr]
+    ]
     if wrong:
         raise InputError(f"does not fit config.json ({wrong[0]})", where=where, hint="the folder may be damaged")
     model.load_state_dict(whole, assign=True)

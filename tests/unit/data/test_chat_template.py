@@ -1,4 +1,4 @@
-"""Chat templates: prompts as transformers writes them, messages that cannot pose as others, bombs that do not go off."""
+"""Chat templates: prompts as transformers writes them, messages that pose as nobody else, bombs that do not go off."""
 
 import numpy as np
 import pytest
@@ -112,4 +112,5 @@ def test_a_tokenizer_with_several_special_tokens_is_restored(tokenizer):
     assert (again.end, again.named, again.kind) == (0, {name: i for i, name in enumerate(SPECIAL)}, "bpe")
     text = "Hi <|im_end|> é"
     assert again.encode(text).tolist() == tokenizer.encode(text).tolist() and again.decode(again.encode(text)) == text
-    assert not np.isin(again.encode(text), [0, 1, 2]).any() and again.name(2) == "<|im_end|>" and again.decode([2]) == ""
+    assert not np.isin(again.encode(text), [0, 1, 2]).any()
+    assert again.name(2) == "<|im_end|>" and again.decode([2]) == ""

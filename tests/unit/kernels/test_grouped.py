@@ -1,5 +1,7 @@
 """Weights in groups: the panels hold what was put in, and a decode program computes the same products."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -8,7 +10,7 @@ from ensue.kernels.decode_runner import DecodeRunner
 from ensue.kernels.grouped import GroupedEmbedding, GroupedLinear, group_weights
 from ensue.kernels.kernel import use
 
-FORMS = [(bits, offsets, kind) for bits in (4, 8) for offsets in (True, False) for kind in (torch.float16, torch.float32)]
+FORMS = list(itertools.product((4, 8), (True, False), (torch.float16, torch.float32)))
 
 
 def groups(bits, offsets, kind=torch.float16, outputs=48, inputs=128, group=32):

@@ -107,6 +107,8 @@ def rotated(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
 
 
 BOTH, DOUBLE = (torch.float32, torch.float64), (torch.float64,)
+
+
 def panels(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
     """Weights of 4 bits in groups, with offsets."""
     codes = torch.randint(0, 16, (rows, 2, 32), dtype=torch.uint8)

@@ -60,7 +60,7 @@ class BlockFormat:
         if self.split is None:
             return _plain(self.name, np.ascontiguousarray(blocks).reshape(rows, -1))
         groups = self.split(blocks)
-        values = groups.codes.astype(np.float32) * groups.scales[..., None]
+        values: np.ndarray = groups.codes.astype(np.float32) * groups.scales[..., None]
         if groups.offsets is not None:
             values += groups.offsets[..., None]
         return values.reshape(rows, count * self.values)

@@ -155,7 +155,7 @@ def _named(ours: str, parts: list[Part], end: str = "weight") -> dict[str, Tenso
 
 
 def _decoded(groups: Groups) -> np.ndarray:
-    values = groups.codes.astype(np.float32) * groups.scales[..., None]
+    values: np.ndarray = groups.codes.astype(np.float32) * groups.scales[..., None]
     if groups.offsets is not None:
         values += groups.offsets[..., None]
     return values.reshape(len(values), -1)
@@ -174,11 +174,8 @@ def _joined(parts: list[Groups]) -> tuple[Tensor, Tensor, Tensor | None]:
         offsets = np.concatenate([one.repeat(times, axis=1) for one, times in zip(given, repeats)])
     shares = [one for one in (scales, offsets) if one is not None]
     short = all(np.array_equal(one.astype(np.float16).astype(np.float32), one) for one in shares)
-    scales, offsets = (
-        None if one is None else one.astype(np.float16 if short else np.float32) for one in (scales, offsets)
-    )
-    assert scales is not None
-    return torch.from_numpy(codes), torch.from_numpy(scales), None if offsets is None else torch.from_numpy(offsets)
+    stored = [torch.from_numpy(one.astype(np.float16 if short else np.float32)) for one in shares]
+    return torch.from_numpy(codes), stored[0], stored[1] if len(stored) > 1 else None
 
 
 def _value(file: GGUFFile, key: str, default: Any, kind: type) -> Any:

@@ -103,7 +103,7 @@ class _Cursor:
     """Reads numbers and strings one after the other; never beyond the end of the file."""
 
     def __init__(self, data: np.ndarray) -> None:
-        self.view, self.at = memoryview(data), 0
+        self.view, self.at = memoryview(data), 0  # type: ignore[arg-type]
 
     def take(self, count: int, what: str) -> bytes:
         if count > len(self.view) - self.at:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ def _words(pattern: str) -> Any:
     return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-SPLITS = {
+SPLITS: dict[str, Callable[[], Any]] = {
     "gpt-2": _gpt2,
     "smollm": _digits_then_gpt2,
     "llama-bpe": lambda: _words(LLAMA3_WORDS),
@@ -79,10 +79,10 @@ def gguf_tokenizer(file: GGUFFile) -> SubwordTokenizer:
     except Exception as error:  # the library raises no narrower type
         raise InputError(f"is damaged: tokens and merges do not fit together ({error})", where=where) from error
     inner.pre_tokenizer, inner.decoder = SPLITS[split](), decoders.ByteLevel()
-    for number in np.flatnonzero(np.isin(kinds, (CONTROL, UNKNOWN, USER_DEFINED))):
+    for number in np.flatnonzero(np.isin(kinds, (CONTROL, UNKNOWN, USER_DEFINED))).tolist():
         added = AddedToken(tokens[number], normalized=False, special=kinds[number] != USER_DEFINED)
         (inner.add_tokens if kinds[number] == USER_DEFINED else inner.add_special_tokens)([added])
-    control = {tokens[number] for number in np.flatnonzero(kinds == CONTROL)}
+    control = {tokens[number] for number in np.flatnonzero(kinds == CONTROL).tolist()}
     return SubwordTokenizer(inner, DOCUMENT_END if DOCUMENT_END in control else tokens[end])
 
 
