@@ -122,12 +122,11 @@ def _join(values: Any, separator: str = "", attribute: str | None = None) -> str
     parts = [str(value if attribute is None else value[attribute]) for value in values]
     if sum(map(len, parts)) + len(str(separator)) * len(parts) > MAX_TEXT:
         raise SecurityError("join of values that may become large")
-    joined: str = str(separator).join(parts)
-    return joined
+    return str(separator).join(parts)
 
 
-def _replace(text: Any, old: str, new: str) -> str:
-    text = str(text)
+def _replace(given: Any, old: str, new: str) -> str:
+    text = str(given)
     if len(text) + text.count(str(old)) * len(str(new)) > MAX_TEXT:
         raise SecurityError("replace of values that may become large")
     return text.replace(str(old), str(new))
