@@ -43,13 +43,18 @@ def chat_template(run: Run) -> ChatTemplate:
     return ChatTemplate(source, run.tokenizer, described["begin"], described["end"])
 
 
+def stop_tokens(run: Run) -> frozenset[int]:
+    """Return the tokens that end an answer of a run with a chat template."""
+    named: Mapping[str, int] = run.tokenizer.named  # type: ignore[attr-defined]
+    return frozenset(named[name] for name in run.config[CHAT]["stop"])
+
+
 class Chat:
     """A conversation."""
 
     def __init__(self, run: Run, system: str = "") -> None:
         self.run, self.template = run, chat_template(run)
-        stops: Mapping[str, int] = run.tokenizer.named  # type: ignore[attr-defined]
-        self.stops = [stops[name] for name in run.config[CHAT]["stop"]]
+        self.stops = stop_tokens(run)
         self.messages: list[Message] = [Message("system", system)] if system else []
         self.answer = Answer()
         self._read: list[int] = []

@@ -32,7 +32,7 @@ def rows() -> list[Row]:
     """Prompts of several lengths, some greedy, some drawn."""
     torch.manual_seed(1)
     return [
-        Row(torch.randint(V, (size,)), Sampling(tokens=tokens, temperature=t, top_k=k, seed=seed), end=0)
+        Row(torch.randint(V, (size,)), Sampling(tokens=tokens, temperature=t, top_k=k, seed=seed), ends=frozenset([0]))
         for size, tokens, t, k, seed in (
             (3, 12, 0.0, 0, 0),
             (9, 5, 1.0, 0, 1),
