@@ -120,6 +120,11 @@ class GroupedEmbedding(GroupedWeight):
         return self.rows(tokens)
 
 
+def count_grouped(model: nn.Module) -> int:
+    """Return the number of layers whose weights are in groups."""
+    return sum(isinstance(layer, GroupedWeight) for layer in model.modules())
+
+
 def _decode_reference(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
     """The equation."""
     return decoded(*separated(codes, scales, offsets))

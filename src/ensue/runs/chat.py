@@ -39,7 +39,15 @@ def chat_template(run: Run) -> ChatTemplate:
         hint = "`ensue get smollm2` makes one that can"
         raise InputError("has no chat template, so it cannot chat", where=str(run.folder.path), hint=hint)
     run.folder.verify(path.name)
-    source = path.read_text(encoding="utf-8")
+    given = {described["begin"], described["end"], *described["stop"]} - {""}
+    unknown = sorted(given - set(run.tokenizer.named))
+    if unknown:
+        what = f"its tokenizer has no special token {unknown[0]!a}"
+        raise InputError(what, where=str(run.folder.config), hint="the folder may be damaged")
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("cannot be read as UTF-8", where=str(path), hint="the folder may be damaged") from error
     return ChatTemplate(source, run.tokenizer, described["begin"], described["end"])
 
 
@@ -49,7 +57,7 @@ class Chat:
     def __init__(self, run: Run, system: str = "") -> None:
         self.run, self.template = run, chat_template(run)
         stops: Mapping[str, int] = run.tokenizer.named  # type: ignore[attr-defined]
-        self.stops = [stops[name] for name in run.config[CHAT]["stop"]]
+        self.stops = [stops[name] for name in run.config[CHAT]["stop"] if name]
         self.messages: list[Message] = [Message("system", system)] if system else []
         self.answer = Answer()
         self._read: list[int] = []
@@ -66,8 +74,9 @@ class Chat:
 
         A caller that stops early keeps what was drawn as the answer.
         """
-        self.messages.append(Message("user", text))
-        prompt = self.template.tokens(self.messages).tolist()
+        messages = [*self.messages, Message("user", text)]
+        prompt = self.template.tokens(messages).tolist()
+        self.messages = messages
         self.answer = answer = Answer()
         pieces = StreamDetokenizer(self.run.tokenizer, prompt)
         generator = torch.Generator().manual_seed(how.seed + len(self.messages))
@@ -92,6 +101,11 @@ class Chat:
             answer.text = pieces.text
             self.messages.append(Message("assistant", answer.text))
 
+    @property
+    def used(self) -> int:
+        """The number of tokens of the conversation so far."""
+        return len(self._read)
+
     def reset(self) -> None:
         """Forget all messages but that of the system."""
         self.messages = [one for one in self.messages[:1] if one.role == "system"]
@@ -100,7 +114,7 @@ class Chat:
         """The logits (1, V) after these tokens; those that were read already are not read again."""
         known = len(self._read)
         if self._state is None or known >= len(tokens) or tokens[:known] != self._read:
-            known, self._state = 0, self.run.model.start(1)
+            known, self._state = max(0, len(tokens) - (self.context or len(tokens))), self.run.model.start(1)
         new = torch.tensor([tokens[known:]], dtype=torch.long)
         output = self.run.model(new, self._state, want=("last",))
         self._state, self._read = output.state, tokens
