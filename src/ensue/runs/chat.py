@@ -76,6 +76,8 @@ class Chat:
         """
         messages = [*self.messages, Message("user", text)]
         prompt = self.template.tokens(messages).tolist()
+        if not prompt:
+            raise InputError("the chat template makes no prompt of these messages", where=str(self.run.folder.chat))
         self.messages = messages
         self.answer = answer = Answer()
         pieces = StreamDetokenizer(self.run.tokenizer, prompt)

@@ -244,7 +244,7 @@ def _from_gguf(path: Path, folder: RunFolder, force: bool) -> Path:
 
 def _special_name(file: GGUFFile, tokenizer: SubwordTokenizer, key: str) -> str:
     """The name of a special token that a file gives by its number; empty if it gives none."""
-    number = file.values.get(key)
+    number = file.token(key)
     return next((name for name, token in tokenizer.named.items() if token == number), "")
 
 

@@ -54,9 +54,9 @@ ARCHITECTURES = {"llama": Architecture(True), "qwen2": Architecture(False, qkv_b
 
 def decoder_config(file: GGUFFile) -> LlamaConfig:
     """Return the settings of the model in a file."""
-    name = file.values.get("general.architecture")
+    name = file.text("general.architecture")
     if name not in ARCHITECTURES:
-        what = f"the architecture {str(name)[:40]!r} is not supported"
+        what = f"the architecture {name[:40]!r} is not supported"
         raise InputError(what, where=str(file.path), hint=f"available: {', '.join(ARCHITECTURES)}")
     if "token_embd.weight" not in file.tensors:
         raise InputError("has no token_embd.weight", where=str(file.path))
