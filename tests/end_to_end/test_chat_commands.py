@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -140,3 +141,22 @@ def test_a_damaged_template_is_refused(run):
     Path("chat/chat.jinja").write_text(TEMPLATE + " ", encoding="utf-8")
     answer = ensue("chat", run, "-m", "hello")
     assert answer.code == 2 and "chat.jinja" in answer.err
+
+
+def test_a_file_that_is_written_again_keeps_template_and_special_tokens(chat_file, run, tmp_path):
+    convert(run, to="gguf", out=tmp_path / "again.gguf")
+    before, after = (read_gguf(path).values for path in (chat_file, tmp_path / "again.gguf"))
+    for key in ("chat_template", "ggml.bos_token_id", "ggml.eos_token_id", "ggml.tokens"):
+        assert after[f"tokenizer.{key}"] == before[f"tokenizer.{key}"]
+
+
+@pytest.mark.parametrize(
+    "chat", [{}, {"begin": "", "end": "<|none|>", "stop": []}, {"begin": 1, "end": "", "stop": 2}, 3]
+)
+def test_settings_of_a_chat_that_are_damaged_are_refused(run, tmp_path, chat):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "chat": chat}))
+    answer = ensue("chat", copy, "-m", "hi", "--no-verify")
+    assert answer.code == 2 and "config.json" in answer.err and "Traceback" not in answer.err

@@ -98,7 +98,12 @@ class _Turns:
                 if not self.command(*line[1:].split(" ", 1)):
                     return
             elif line.strip():
-                self.say(line)
+                try:
+                    self.say(line)
+                except InputError as error:  # of this message; the conversation goes on
+                    if not self.shown:
+                        raise
+                    warn(f"error: {error}")
 
     def command(self, name: str, rest: str = "") -> bool:
         """Run a command; return whether the conversation goes on."""
@@ -133,7 +138,7 @@ class _Turns:
         self.answers.append({"text": answer.text, "tokens": len(answer.tokens), "ended": answer.ended or "interrupted"})
         if not self.quiet:
             print_line("\n" if self.shown else "")
-        used, context = len(self.talk._read), self.talk.context
+        used, context = self.talk.used, self.talk.context
         if context and used > context:
             warn(f"note: the conversation has {used:,} tokens; the model sees the last {context // 2:,} to {context:,}")
 

@@ -66,6 +66,7 @@ CONFIG_SCHEMA = Fields(
         "features": Fields({"system": Text(), "model": Table(), "run": Text()}),
         "data": Table(),
         "untrained": Items(Text()),
+        "chat": Fields({"begin": Text(), "end": Text(), "stop": Items(Text())}),
     },
 )
 """What every config.json holds; a task adds the fields of ``data`` and ``figures.valid`` that it reads."""

@@ -120,6 +120,11 @@ class GroupedEmbedding(GroupedWeight):
         return self.rows(tokens)
 
 
+def count_grouped(model: nn.Module) -> int:
+    """Return the number of layers whose weights are in groups."""
+    return sum(isinstance(layer, GroupedWeight) for layer in model.modules())
+
+
 def _decode_reference(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
     """The equation."""
     return decoded(*separated(codes, scales, offsets))
@@ -157,7 +162,8 @@ def decoded(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
 
 def separated(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """Panels of codes (P, G, loads, lanes, 2) → (P · lanes, G, group), and of scales and offsets → (P · lanes, G)."""
-    P, G, _, lanes, _ = codes.shape
+    P, G, loads, lanes, _ = codes.shape
+    group = loads * (4 if codes.dtype == torch.uint8 else 2)
     if codes.dtype == torch.uint8:
         codes = torch.stack([codes & 15, codes >> 4], dim=3)  # inputs i, i + 1, then i + 2, i + 3
         codes = codes.permute(0, 4, 1, 2, 3, 5)
@@ -165,7 +171,7 @@ def separated(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> tuple[Te
         codes = codes.permute(0, 3, 1, 2, 4)
     shares = [None if one is None else one.transpose(1, 2).reshape(P * lanes, G) for one in (scales, offsets)]
     assert shares[0] is not None
-    return codes.reshape(P * lanes, G, -1), shares[0], shares[1]
+    return codes.reshape(P * lanes, G, group), shares[0], shares[1]
 
 
 def group_weights(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

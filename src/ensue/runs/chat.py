@@ -39,14 +39,22 @@ def chat_template(run: Run) -> ChatTemplate:
         hint = "`ensue get smollm2` makes one that can"
         raise InputError("has no chat template, so it cannot chat", where=str(run.folder.path), hint=hint)
     run.folder.verify(path.name)
-    source = path.read_text(encoding="utf-8")
+    given = {described["begin"], described["end"], *described["stop"]} - {""}
+    unknown = sorted(given - set(run.tokenizer.named))
+    if unknown:
+        what = f"its tokenizer has no special token {unknown[0]!a}"
+        raise InputError(what, where=str(run.folder.config), hint="the folder may be damaged")
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("cannot be read as UTF-8", where=str(path), hint="the folder may be damaged") from error
     return ChatTemplate(source, run.tokenizer, described["begin"], described["end"])
 
 
 def stop_tokens(run: Run) -> frozenset[int]:
     """Return the tokens that end an answer of a run with a chat template."""
     named: Mapping[str, int] = run.tokenizer.named  # type: ignore[attr-defined]
-    return frozenset(named[name] for name in run.config[CHAT]["stop"])
+    return frozenset(named[name] for name in run.config[CHAT]["stop"] if name)
 
 
 class Chat:
@@ -71,8 +79,11 @@ class Chat:
 
         A caller that stops early keeps what was drawn as the answer.
         """
-        self.messages.append(Message("user", text))
-        prompt = self.template.tokens(self.messages).tolist()
+        messages = [*self.messages, Message("user", text)]
+        prompt = self.template.tokens(messages).tolist()
+        if not prompt:
+            raise InputError("the chat template makes no prompt of these messages", where=str(self.run.folder.chat))
+        self.messages = messages
         self.answer = answer = Answer()
         pieces = StreamDetokenizer(self.run.tokenizer, prompt)
         generator = torch.Generator().manual_seed(how.seed + len(self.messages))
@@ -97,6 +108,11 @@ class Chat:
             answer.text = pieces.text
             self.messages.append(Message("assistant", answer.text))
 
+    @property
+    def used(self) -> int:
+        """The number of tokens of the conversation so far."""
+        return len(self._read)
+
     def reset(self) -> None:
         """Forget all messages but that of the system."""
         self.messages = [one for one in self.messages[:1] if one.role == "system"]
@@ -105,7 +121,7 @@ class Chat:
         """The logits (1, V) after these tokens; those that were read already are not read again."""
         known = len(self._read)
         if self._state is None or known >= len(tokens) or tokens[:known] != self._read:
-            known, self._state = 0, self.run.model.start(1)
+            known, self._state = max(0, len(tokens) - (self.context or len(tokens))), self.run.model.start(1)
         new = torch.tensor([tokens[known:]], dtype=torch.long)
         output = self.run.model(new, self._state, want=("last",))
         self._state, self._read = output.state, tokens

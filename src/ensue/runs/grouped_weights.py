@@ -83,17 +83,23 @@ def assign_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str) 
     own = model.state_dict(keep_vars=True)
     first = {id(tensor): name for name, tensor in own.items() if name in tensors}
     whole: dict[str, Any] = {name: tensors.get(first.get(id(tensor), name)) for name, tensor in own.items()}
-    wrong = [n for n in own if whole[n] is None or whole[n].shape != own[n].shape] + [
-        n for n in tensors if n not in own
-    ]
+    wrong = [name for name, tensor in own.items() if not _fits(tensor, whole[name])]
+    wrong += [name for name in tensors if name not in own]
     if wrong:
         raise InputError(f"does not fit config.json ({wrong[0]})", where=where, hint="the folder may be damaged")
-    model.load_state_dict(whole, assign=True)
+    model.load_state_dict({name: whole[name].to(tensor.dtype) for name, tensor in own.items()}, assign=True)
     for module in model.modules():
         if isinstance(module, Rotary):
             module.fill()
     left = [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]
     assert not left, left
+
+
+def _fits(own: Tensor, given: Tensor | None) -> bool:
+    """Whether a tensor of a model can be one of a file: of its shape, and of its type or another one of floats."""
+    if given is None or given.shape != own.shape:
+        return False
+    return given.dtype == own.dtype or (own.is_floating_point() and given.is_floating_point())
 
 
 def count_parameters(model: nn.Module) -> int:

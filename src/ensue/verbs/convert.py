@@ -39,6 +39,7 @@ from ensue.models.llama import LlamaLanguageModel
 from ensue.models.ngram import NGram
 from ensue.models.word2vec import Word2Vec, Word2VecConfig
 from ensue.nn.planning import without_storage
+from ensue.runs.chat import CHAT, chat_template
 from ensue.runs.grouped_weights import assign_tensors, count_parameters, use_groups
 from ensue.runs.init_from import read_vectors
 from ensue.runs.load import load
@@ -137,7 +138,11 @@ def _to_gguf(path: Path, target: Path) -> None:
     if not isinstance(run.model, LlamaLanguageModel):
         raise InputError(f"a {run.system} has no GGUF form", where=str(path), hint="fit llama has one")
     end = run.tokenizer.name(run.tokenizer.end)
-    write_decoder(run.model, target, run.tokenizer.state(), end, path.resolve().name)
+    special, template = {"begin": end, "end": end}, ""
+    if CHAT in run.config:
+        special |= {name: run.config[CHAT][name] or end for name in special}
+        template = chat_template(run).source
+    write_decoder(run.model, target, run.tokenizer.state(), special, path.resolve().name, template)
 
 
 FORMATS: dict[str, tuple[str, Callable[[Path, Path], Any]]] = {
@@ -233,13 +238,13 @@ def _from_gguf(path: Path, folder: RunFolder, force: bool) -> Path:
     if isinstance(template, str):
         begin, end = (_special_name(file, tokenizer, f"tokenizer.ggml.{which}_token_id") for which in ("bos", "eos"))
         ChatTemplate(template, tokenizer, begin, end)  # refused before anything is written
-        facts["chat"] = {"begin": begin, "end": end, "stop": list(dict.fromkeys([end, tokenizer.name(tokenizer.end)]))}
+        facts[CHAT] = {"begin": begin, "end": end, "stop": list(dict.fromkeys([end, tokenizer.name(tokenizer.end)]))}
     return _write_run(folder, force, "llama", model.eval(), tokenizer, origin, template=str(template or ""), **facts)
 
 
 def _special_name(file: GGUFFile, tokenizer: SubwordTokenizer, key: str) -> str:
     """The name of a special token that a file gives by its number; empty if it gives none."""
-    number = file.values.get(key)
+    number = file.token(key)
     return next((name for name, token in tokenizer.named.items() if token == number), "")
 
 

@@ -95,6 +95,43 @@ def test_a_template_cannot_run_long_write_much_or_look_inside(tokenizer, bomb):
     assert "\n" not in str(error.value)
 
 
+NEST = "{% set n = namespace(x=['a'], y=['a']) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        NEST + "{{ n.x }}",
+        "{% set a = [0] * 4096 %}{% set b = [a] * 4096 %}{% set c = [b] * 4096 %}{{ c | string | length }}",
+        "{% set n = namespace(x=('a',)) %}{% for i in range(60) %}{% set n.x = (n.x, n.x) %}{% endfor %}{{ {n.x: 1} }}",
+        "{% set n = namespace(x={}) %}{% for i in range(60) %}{% set n.x = dict(a=n.x, b=n.x) %}{% endfor %}",
+        "{% set n = namespace(x=1) %}{% for i in range(9) %}{% set n.x = namespace(a=n.x) %}{% endfor %}{{ n.x }}",
+        "{% set n = namespace(x='\\\\') %}{% for i in range(60) %}{% set n.x = [n.x] | string %}{% endfor %}",
+        "{% set n = namespace(x='xx') %}{% for i in range(60) %}"
+        "{% set y %}{{ n.x }}{{ n.x }}{% endset %}{% set n.x = y %}{% endfor %}",
+        "{% macro f() %}{{ varargs }}{% endmacro %}{{ f(1) }}",
+        "{{ ('x' * 4096).translate({120: 'x' * 4096}) | length }}",
+        "{{ (5).to_bytes(5000000, 'big') | length }}",
+        "{{ 'a'.encode().ljust(5000000) | length }}",
+        "{{ ('x' * 4096).replace('x', 'x' * 4096) | length }}",
+        "{% for a in [1] %}" * 30 + "{% endfor %}" * 30,
+    ],
+    ids=range(13),
+)
+def test_no_value_of_a_template_grows_beyond_what_can_be_compared_and_written(tokenizer, bomb):
+    with pytest.raises(InputError, match="the chat template"):
+        ChatTemplate(bomb, tokenizer).text(TALK)
+
+
+def test_a_template_has_the_methods_that_templates_use(tokenizer):
+    source = (
+        "{% for k, v in {'a': 1}.items() %}{{ k ~ v }}{% endfor %}"
+        "{% set s = 'a,b'.split(',') + ['c'] %}{{ s | join('-') }}"
+        "{{ 'x y'.replace(' ', '_').upper().strip() }}{{ s[1:] | length }}{{ messages[0].content.startswith('Hi') }}"
+    )
+    assert ChatTemplate(source, tokenizer).text(TALK) == "a1a-b-cX_Y2True"
+
+
 def test_a_template_can_refuse_messages(tokenizer):
     with pytest.raises(InputError, match="refuses these messages: no system"):
         ChatTemplate("{{ raise_exception('no system') }}", tokenizer).text(TALK)

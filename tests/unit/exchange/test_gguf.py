@@ -5,6 +5,7 @@ import struct
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import ensue
 from ensue.core.errors import InputError
@@ -14,6 +15,7 @@ from ensue.exchange.gguf.file import read_gguf
 from ensue.exchange.gguf.tokenizer import gguf_tokenizer
 from ensue.exchange.gguf.writing import BY_NAME, write_gguf
 from ensue.kernels.grouped import GroupedLinear
+from ensue.runs.grouped_weights import assign_tensors
 from ensue.verbs.convert import convert
 
 HALVES = {"Q8_0": (0,), "Q4_0": (0,), "Q4_1": (0, 2), "Q4_K": (0, 2), "Q6_K": (208,)}
@@ -247,6 +249,80 @@ def test_missing_and_unknown_tensors_are_refused(llama, tmp_path):
     more = {**file.tensors, "blk.0.extra.weight": file.tensors["output_norm.weight"]}
     with pytest.raises(InputError, match=r"does not have, e\.g\. blk\.0\.extra\.weight"):
         decoder_tensors(type(file)(file.path, file.values, more, file._data), config)
+
+
+def changed(llama, path, **shapes):
+    """The file of a run in which tensors have other shapes."""
+    convert(llama.folder.path, to="gguf", out=path.with_suffix(".whole"))
+    file = read_gguf(path.with_suffix(".whole"))
+    tensors = {name: (e.format, e.shape, file.blocks(name).tobytes()) for name, e in file.tensors.items()}
+    for name, shape in shapes.items():
+        form, before, data = tensors[name]
+        whole = [size if size else -1 for size in shape]
+        tensors[name] = form, np.zeros(before).reshape(whole).shape, data
+    write_gguf(path, file.values, tensors)
+    return path
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0, 4), (8, 0), (0, 8)])
+@pytest.mark.parametrize(
+    "name", ["blk.0.attn_q.weight", "blk.0.attn_v.weight", "output_norm.weight", "token_embd.weight"]
+)
+def test_tensors_of_another_shape_are_refused(llama, tmp_path, name, shape):
+    path = changed(llama, tmp_path / "other.gguf", **{name: shape})
+    if read_gguf(path).tensors[name].shape == read_gguf(path.with_suffix(".whole")).tensors[name].shape:
+        return  # a vector as a vector
+    with pytest.raises(InputError, match=r"other\.gguf"):
+        convert(path, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("value", [["a"], np.array([1, 2], np.int32), True])
+@pytest.mark.parametrize(
+    "key", ["general.architecture", *(f"tokenizer.ggml.{one}" for one in ("model", "pre", "eos_token_id"))]
+)
+def test_values_of_another_type_are_refused(llama, tmp_path, key, value):
+    file = read_gguf(changed(llama, tmp_path / "whole.gguf"))
+    tensors = {name: (e.format, e.shape, file.blocks(name).tobytes()) for name, e in file.tensors.items()}
+    write_gguf(tmp_path / "other.gguf", {**file.values, key: value}, tensors)
+    with pytest.raises(InputError, match=r"other\.gguf"):
+        convert(tmp_path / "other.gguf", out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.float16])
+def test_plain_weights_beside_groups_are_floats(llama, tmp_path, kind):
+    quantised(llama, tmp_path / "short.gguf", (BY_NAME["Q4_1"],))
+    run = ensue.load(convert(tmp_path / "short.gguf", out=tmp_path / "short"))
+    tensors = {**load_file(run.folder.weights)}
+    tensors["norm.weight"] = tensors["norm.weight"].to(kind)
+    if kind is torch.float16:
+        assign_tensors(run.model, tensors, "here")
+        assert run.model.norm.weight.dtype == torch.float32
+        return
+    with pytest.raises(InputError, match="does not fit"):
+        assign_tensors(run.model, tensors, "here")
+
+
+def test_a_tokenizer_that_has_no_gguf_form_is_refused(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    settings = {"hidden": 32, "heads": 2, "layers": 1, "train.steps": 1, "tokenizer.kind": "char"}
+    run = ensue.fit("llama", tmp_path / "text.txt", out=tmp_path / "run", settings=settings)
+    with pytest.raises(InputError, match="byte-level BPE"):
+        convert(run.folder.path, to="gguf", out=tmp_path / "run.gguf")
+
+
+def test_a_llama_has_no_hugging_face_folder_and_weights_in_groups_are_not_trained(llama, tmp_path):
+    with pytest.raises(InputError, match="--to gguf"):
+        convert(llama.folder.path, to="hf", out=tmp_path / "hf")
+    quantised(llama, tmp_path / "short.gguf", (BY_NAME["Q4_1"],))
+    run = ensue.load(convert(tmp_path / "short.gguf", out=tmp_path / "short"))
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    none = torch.zeros(1, 0, dtype=torch.long)
+    assert run.model.embed(none).shape == (1, 0, run.model.config.hidden)
+    with pytest.raises(InputError, match="4 or 8 bits already"):
+        run.score(tmp_path / "text.txt", int8=True)
+    with pytest.raises(InputError, match="cannot be trained"):
+        ensue.fit("llama", tmp_path / "text.txt", out=tmp_path / "next", begin_with=run.folder.path)
 
 
 def test_every_format_has_a_number_of_its_own():

@@ -36,6 +36,13 @@ class Groups(NamedTuple):
     bits: int
     """4 if all codes are between 0 and 15, else 8."""
 
+    def decoded(self) -> np.ndarray:
+        """W in float32, (R, G · group)."""
+        values: np.ndarray = self.codes.astype(np.float32) * self.scales[..., None]
+        if self.offsets is not None:
+            values += self.offsets[..., None]
+        return values.reshape(len(values), -1)
+
 
 Split = Callable[[np.ndarray], Groups]
 
@@ -56,14 +63,9 @@ class BlockFormat:
 
     def decode(self, blocks: np.ndarray) -> np.ndarray:
         """Return the numbers of blocks (R, N, bytes) in float32, (R, N · values)."""
-        rows, count = blocks.shape[:2]
-        if self.split is None:
-            return _plain(self.name, np.ascontiguousarray(blocks).reshape(rows, -1))
-        groups = self.split(blocks)
-        values: np.ndarray = groups.codes.astype(np.float32) * groups.scales[..., None]
-        if groups.offsets is not None:
-            values += groups.offsets[..., None]
-        return values.reshape(rows, count * self.values)
+        if self.split is not None:
+            return self.split(blocks).decoded()
+        return _plain(self.name, np.ascontiguousarray(blocks).reshape(len(blocks), -1))
 
 
 def _plain(name: str, data: np.ndarray) -> np.ndarray:

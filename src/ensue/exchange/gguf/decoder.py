@@ -38,8 +38,6 @@ NAMES: dict[str, str] = {
 }
 QKV = ("blk.*.attn_q", "blk.*.attn_k", "blk.*.attn_v")
 PROJECT = "blocks.*.attention.project"
-IGNORED = ("rope_freqs.weight",)
-"""Tensors that the settings say already; Llama 3.1's are checked for in ``decoder_config``."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +50,18 @@ class Architecture:
 
 
 ARCHITECTURES = {"llama": Architecture(True), "qwen2": Architecture(False, qkv_bias=True)}
-MAX_LAYERS = 1 << 12
 
 
 def decoder_config(file: GGUFFile) -> LlamaConfig:
     """Return the settings of the model in a file."""
-    name = file.values.get("general.architecture")
+    name = file.text("general.architecture")
     if name not in ARCHITECTURES:
-        what = f"the architecture {str(name)[:40]!r} is not supported"
+        what = f"the architecture {name[:40]!r} is not supported"
         raise InputError(what, where=str(file.path), hint=f"available: {', '.join(ARCHITECTURES)}")
     if "token_embd.weight" not in file.tensors:
         raise InputError("has no token_embd.weight", where=str(file.path))
-    if "rope_freqs.weight" in file.tensors or _value(file, f"{name}.rope.scaling.type", "none", str) != "none":
+    scaled = _value(file, f"{name}.rope.scaling.type", "none", str) != "none"
+    if scaled or "rope_freqs.weight" in file.tensors or f"{name}.rope.scale_linear" in file.values:
         raise InputError("stretched rotary positions in a GGUF file are not supported", where=str(file.path))
     hidden, heads = _size(file, f"{name}.embedding_length"), _size(file, f"{name}.attention.head_count")
     width = _size(file, f"{name}.attention.key_length", hidden // heads)
@@ -112,8 +110,9 @@ def decoder_tensors(file: GGUFFile, config: LlamaConfig) -> dict[str, Tensor]:
             for end in ("weight", "bias") if config.qkv_bias else ("weight",):
                 used |= {f"{name}.{end}" for name in names}
                 parts = [_part(file, f"{name}.{end}", count) for name, count in zip(names, heads)]
+                _check_inputs(file, [f"{name}.{end}" for name in names])
                 tensors |= _named(PROJECT.replace("*", number), parts, end)
-    extra = sorted(set(file.tensors) - used - set(IGNORED))
+    extra = sorted(set(file.tensors) - used)
     if extra:
         raise InputError(f"has tensors that its architecture does not have, e.g. {extra[0]}", where=str(file.path))
     return tensors
@@ -127,6 +126,9 @@ def _part(file: GGUFFile, name: str, heads: int) -> Part:
     if name not in file.tensors:
         raise InputError(f"has no {name}", where=str(file.path))
     split = file.tensors[name].format.split
+    dimensions = 2 if split is not None or len(file.tensors[name].shape) > 1 else 1
+    if len(file.tensors[name].shape) != dimensions:
+        raise InputError(f"is damaged: {name} has the shape {file.tensors[name].shape}", where=str(file.path))
     if split is None:
         return _ordered(file.tensor(name), heads, name, file)
     groups = split(file.blocks(name))
@@ -144,21 +146,21 @@ def _ordered(rows: np.ndarray, heads: int, name: str, file: GGUFFile) -> np.ndar
     return rows.reshape(heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
+def _check_inputs(file: GGUFFile, names: list[str]) -> None:
+    """Raise InputError unless tensors have rows of the same length, so that they can be one matrix."""
+    shapes = {file.tensors[name].shape[1:] for name in names}
+    if len(shapes) > 1:
+        raise InputError(f"is damaged: {' and '.join(names[:2])} have rows of different lengths", where=str(file.path))
+
+
 def _named(ours: str, parts: list[Part], end: str = "weight") -> dict[str, Tensor]:
     """The tensors of one layer, from the parts side by side."""
     if any(isinstance(part, np.ndarray) for part in parts):
-        plain = [part if isinstance(part, np.ndarray) else _decoded(part) for part in parts]
+        plain = [part if isinstance(part, np.ndarray) else part.decoded() for part in parts]
         return {f"{ours}.{end}": torch.from_numpy(np.ascontiguousarray(np.concatenate(plain)))}
     codes, scales, offsets = _joined([part for part in parts if isinstance(part, Groups)])
     panels = group_weights(codes, scales, offsets)
     return {f"{ours}.{part}": one for part, one in zip(("codes", "scales", "offsets"), panels) if one is not None}
-
-
-def _decoded(groups: Groups) -> np.ndarray:
-    values: np.ndarray = groups.codes.astype(np.float32) * groups.scales[..., None]
-    if groups.offsets is not None:
-        values += groups.offsets[..., None]
-    return values.reshape(len(values), -1)
 
 
 def _joined(parts: list[Groups]) -> tuple[Tensor, Tensor, Tensor | None]:

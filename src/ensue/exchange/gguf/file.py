@@ -60,6 +60,18 @@ class GGUFFile:
     tensors: Mapping[str, TensorEntry]
     _data: np.ndarray
 
+    def text(self, key: str, default: str = "") -> str:
+        """Return a value of the metadata that is a text; ``default`` if there is none."""
+        value = self.values.get(key, default)
+        if not isinstance(value, str):
+            raise InputError(f"{key} is not a text", where=str(self.path), hint="the file may be damaged")
+        return value
+
+    def token(self, key: str) -> int | None:
+        """Return a value of the metadata that is the number of a token; None if there is none."""
+        value = self.values.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
     def blocks(self, name: str) -> np.ndarray:
         """Return the blocks of a tensor as they are in the file, (rows, blocks in a row, bytes of a block), uint8."""
         entry = self.tensors[name]

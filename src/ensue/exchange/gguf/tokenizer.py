@@ -56,20 +56,20 @@ SPLITS: dict[str, Callable[[], Any]] = {
 def gguf_tokenizer(file: GGUFFile) -> SubwordTokenizer:
     """Return the tokenizer of a file."""
     where = str(file.path)
-    if file.values.get("tokenizer.ggml.model") != "gpt2":
-        kind = str(file.values.get("tokenizer.ggml.model"))[:40]
-        raise InputError(f"the tokenizer {kind!r} is not supported", where=where, hint="byte-level BPE (gpt2) is")
-    split = file.values.get("tokenizer.ggml.pre", "gpt-2")
+    kind = file.text("tokenizer.ggml.model")
+    if kind != "gpt2":
+        raise InputError(f"the tokenizer {kind[:40]!r} is not supported", where=where, hint="byte-level BPE (gpt2) is")
+    split = file.text("tokenizer.ggml.pre", "gpt-2")
     if split not in SPLITS:
-        what = f"its tokenizer splits words as {str(split)[:40]!r}, which is not supported"
+        what = f"its tokenizer splits words as {split[:40]!r}, which is not supported"
         raise InputError(what, where=where, hint=f"available: {', '.join(SPLITS)}")
     tokens, merges = (_strings(file, f"tokenizer.ggml.{name}") for name in ("tokens", "merges"))
     kinds = file.values.get("tokenizer.ggml.token_type")
     kinds = np.full(len(tokens), NORMAL) if kinds is None else kinds
-    end = file.values.get("tokenizer.ggml.eos_token_id")
+    end = file.token("tokenizer.ggml.eos_token_id")
     if not isinstance(kinds, np.ndarray) or len(kinds) != len(tokens) or len(set(tokens)) != len(tokens):
         raise InputError("is damaged: its tokens and their types do not fit together", where=where)
-    if not isinstance(end, int) or not 0 <= end < len(tokens) or kinds[end] != CONTROL:
+    if end is None or not 0 <= end < len(tokens) or kinds[end] != CONTROL:
         raise InputError(f"is damaged: its end token is {end!r}", where=where)
     parts = [tuple(merge.split(" ")) for merge in merges]
     if any(len(part) != 2 for part in parts):

@@ -21,6 +21,8 @@ from ensue.exchange.gguf.tokenizer import CONTROL, NORMAL, SPLITS, USER_DEFINED
 from ensue.kernels.grouped import GroupedWeight
 from ensue.models.llama import LlamaConfig, LlamaLanguageModel
 
+Special = Mapping[str, str]
+"""Names of special tokens: begin and end, of a text or of an answer."""
 ALIGNMENT = 32
 BY_NAME = {one.name: one for one in FORMATS.values()}
 CODES = {code: kind for kind, code in SCALARS.items()}
@@ -65,9 +67,9 @@ def _value(value: Any) -> bytes:
 
 
 def write_decoder(
-    model: LlamaLanguageModel, path: Path, tokenizer: Mapping[str, Any], end: str, name: str, template: str = ""
+    model: LlamaLanguageModel, path: Path, tokenizer: Mapping[str, Any], special: Special, name: str, template: str = ""
 ) -> None:
-    """Write a model with the state of its tokenizer, of which the token ``end`` ends a text."""
+    """Write a model with the state of its tokenizer, its special tokens, and the chat template if it has one."""
     config = model.config
     check_writable(config)
     kind = "qwen2" if config.qkv_bias else "llama"
@@ -84,7 +86,7 @@ def write_decoder(
         f"{kind}.rope.freq_base": float(config.rope_base),
         f"{kind}.rope.dimension_count": config.head_width or config.hidden // config.heads,
         f"{kind}.vocab_size": config.vocabulary,
-        **tokenizer_values(tokenizer, end, config.vocabulary),
+        **tokenizer_values(tokenizer, special, config.vocabulary),
         **({"tokenizer.chat_template": template} if template else {}),
     }
     if config.head_width:
@@ -171,11 +173,11 @@ WRITERS: dict[tuple[int, bool], tuple[str, Callable[..., np.ndarray]]] = {
 """Bits and whether there are offsets → the format, and what writes its blocks."""
 
 
-def tokenizer_values(state: Mapping[str, Any], end: str, size: int) -> dict[str, Any]:
+def tokenizer_values(state: Mapping[str, Any], special: Special, size: int) -> dict[str, Any]:
     """The metadata of a byte-level BPE tokenizer from its ``tokenizer.json``; ids without a token are named."""
     state = state.get("library", state)
     split = next((name for name, make in SPLITS.items() if _described(make()) == state.get("pre_tokenizer")), None)
-    if state["model"]["type"] != "BPE" or split is None:
+    if state.get("model", {}).get("type") != "BPE" or split is None:
         raise InputError("GGUF files hold byte-level BPE tokenizers only", hint="fit with --tokenizer bpe")
     names: list[str] = [f"[unused{number}]" for number in range(size)]
     kinds = np.full(size, NORMAL, np.int32)
@@ -191,8 +193,8 @@ def tokenizer_values(state: Mapping[str, Any], end: str, size: int) -> dict[str,
         "tokenizer.ggml.tokens": names,
         "tokenizer.ggml.token_type": kinds,
         "tokenizer.ggml.merges": [merge if isinstance(merge, str) else " ".join(merge) for merge in merges],
-        "tokenizer.ggml.bos_token_id": names.index(end),
-        "tokenizer.ggml.eos_token_id": names.index(end),
+        "tokenizer.ggml.bos_token_id": names.index(special["begin"]),
+        "tokenizer.ggml.eos_token_id": names.index(special["end"]),
         "tokenizer.ggml.add_bos_token": False,
     }
 
