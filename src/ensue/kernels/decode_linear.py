@@ -147,6 +147,20 @@ def vectors_at_once(left: int) -> int:
 
 
 @inner
+def quantise_groups(x: int, r: int, high: int, given: int, inputs: int, group: int, most: int) -> None:
+    """Row r of x̂, each group by its own size; behind the rows of x̂ the sizes s_rg and the sums Σ_{i ∈ g} s_rg x̂_i."""
+    groups, here = inputs // group, x + 2 * r * inputs
+    behind = carray(pointer(x + 2 * high * inputs), (2, high, groups), np.float32)
+    row = carray(pointer(here), (inputs,), np.int16)
+    for g in range(groups):
+        size = quantise_row(here + 2 * g * group, given + 4 * g * group, group, most)
+        total = np.int32(0)
+        for i in range(g * group, (g + 1) * group):
+            total += np.int32(row[i])
+        behind[0, r, g], behind[1, r, g] = size, size * f32(total)
+
+
+@inner
 def prepare_input(i: Any, rows: int, high: int, second: int, own: int, shared: int, barrier: int) -> Any:
     """What the product reads in place of x, and the address of its rows' sizes.
 
@@ -160,9 +174,11 @@ def prepare_input(i: Any, rows: int, high: int, second: int, own: int, shared: i
     if int8:
         r = next_chunk(second) if many else 0
         while r < rows:
-            sizes[r] = quantise_row(x + 2 * r * inputs, given + 4 * r * inputs, inputs, most)
             if group:
-                sum_groups(x + 2 * high * inputs + 4 * r * (inputs // group), x + 2 * r * inputs, inputs, group)
+                quantise_groups(x, r, high, given + 4 * r * inputs, inputs, group, most)
+                sizes[r] = f32(1)
+            else:
+                sizes[r] = quantise_row(x + 2 * r * inputs, given + 4 * r * inputs, inputs, most)
             r = next_chunk(second) if many else r + 1
     elif many:
         c = next_chunk(second) * LANES
@@ -245,26 +261,16 @@ def matmul_int8(to: int, weights: int, x: int, rows: int, inputs: int) -> None:
 
 
 @inner
-def sum_groups(into: int, x: int, inputs: int, group: int) -> None:
-    """Σ_{i ∈ g} x̂_i of every group of a row."""
-    sums, row = carray(pointer(into), (inputs // group,), np.float32), carray(pointer(x), (inputs,), np.int16)
-    for g in range(inputs // group):
-        total = np.int32(0)
-        for i in range(g * group, (g + 1) * group):
-            total += np.int32(row[i])
-        sums[g] = f32(total)
-
-
-@inner
 def matmul_grouped(to: int, i: Any, start: int, x: int, rows: int, high: int) -> None:
-    """Σ_g (s_jg Σ_{i ∈ g} c_ji x̂_ri + o_jg Σ_{i ∈ g} x̂_ri) of the outputs of a chunk, two panels."""
+    """Σ_g s_rg (s_jg Σ_{i ∈ g} c_ji x̂_ri + o_jg Σ_{i ∈ g} x̂_ri) of the outputs of a chunk, two panels."""
     inputs, bits, group, wide = i[2], i[14], i[15], i[16]
-    groups, pairs, sums = inputs // group, inputs // 2, x + 2 * high * inputs
+    groups, pairs, behind = inputs // group, inputs // 2, x + 2 * high * inputs
     shares = start * groups * (4 if wide else 2)
     given = (i[6] + start * inputs * bits // 8, i[12] + shares, i[13] + shares if i[13] else 0, wide)
     r = 0
     while r < rows:
-        here, own, mine = to + 4 * r * STRIDE, x + 2 * r * inputs, sums + 4 * r * groups
+        here, own = to + 4 * r * STRIDE, x + 2 * r * inputs
+        mine = (behind + 4 * r * groups, behind + 4 * (high + r) * groups)
         if r + INT8_MANY <= rows:
             if bits == 4:
                 grouped4_many_rows(here, STRIDE, given, own, pairs, mine, groups, group)

@@ -14,7 +14,9 @@ With int8 weights x gets 16 bits, and the product is one of integers, the same i
 
 Codes in groups are multiplied as integers too, group by group:
 
-    y_rj = s_r Σ_g (s_jg Σ_{i ∈ g} c_ji x̂_ri  +  o_jg Σ_{i ∈ g} x̂_ri)
+    x_ri ≈ s_rg x̂_ri,  s_rg = max_{i ∈ g}|x_ri| / M,  y_rj = Σ_g s_rg (s_jg Σ_{i ∈ g} c_ji x̂_ri  +  o_jg Σ_{i ∈ g} x̂_ri)
+
+Each group of inputs has a size of its own: in large language models a few inputs are many times the others.
 
 Legend: R rows, W (out, in) weights, j an output, i an input, r a row.
 """
@@ -222,32 +224,33 @@ int8_some_rows, int8_many_rows = _outputs_side_by_side(PANELS, INT8_SOME), _outp
 
 
 def _groups_side_by_side(bits: int, rows: int, apart: bool = False) -> Any:
-    """Σ_g (s_jg Σ_i c_ji x̂_ri + o_jg Σ_i x̂_ri) of two panels of outputs; row r is written at ``to`` + r · ``to_row``.
+    """Σ_g (s_jg s_rg Σ_i c_ji x̂_ri + o_jg Σ_i x_ri) of two panels of outputs; row r is at ``to`` + r · ``to_row``.
 
     ``given`` are the addresses of codes, scales and offsets (0 for none), and whether these two are float32, else
-    float16. ``x`` are the rows of x̂, ``x_row`` pairs apart, and ``sums`` their sums over groups, ``groups`` apart. With
+    float16. ``x`` are the rows of x̂, ``x_row`` pairs apart; ``sizes`` are s_rg, and ``sums`` Σ_i x_ri, (R, G). With
     ``apart`` a byte's halves are summed in two registers, so that one row has enough independent sums.
     """
     places = 2 if apart else 1
 
     @intrinsic  # type: ignore[untyped-decorator]
     def products(
-        context: Any, to: Any, to_row: Any, given: Any, x: Any, x_row: Any, sums: Any, groups: Any, group: Any
+        context: Any, to: Any, to_row: Any, given: Any, x: Any, x_row: Any, per_group: Any, groups: Any, group: Any
     ) -> Any:
         def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            to, to_row, _, x, x_row, sums, groups, group = arguments
+            to, to_row, _, x, x_row, _, groups, group = arguments
+            sizes, sums = cgutils.unpack_tuple(builder, arguments[5])
             codes, scales, offsets, wide = cgutils.unpack_tuple(builder, arguments[2])
             v, ahead = Vectors(builder), range(PAIR)
             totals = [[v.variable(0.0) for _ in ahead] for _ in range(rows)]
             ints = [[[_zero_ints(v) for _ in range(places)] for _ in ahead] for _ in range(rows)]
-            size = builder.udiv(builder.mul(group, INT64(bits * PANEL)), INT64(8))  # of a group in a panel, in bytes
-            loads = builder.udiv(size, INT64(2 * PANEL))
-            panels = [builder.mul(builder.mul(size, groups), INT64(p)) for p in ahead]
+            step_size = builder.udiv(builder.mul(group, INT64(bits * PANEL)), INT64(8))  # a group in a panel, in bytes
+            loads = builder.udiv(step_size, INT64(2 * PANEL))
+            panels = [builder.mul(builder.mul(step_size, groups), INT64(p)) for p in ahead]
             pairs = builder.udiv(group, INT64(2))
             with cgutils.for_range(builder, groups) as g:
                 for place in (one for row in ints for panel in row for one in panel):
                     builder.store(INTS([0] * LANES), place)
-                here, first = builder.add(codes, builder.mul(g.index, size)), builder.mul(g.index, pairs)
+                here, first = builder.add(codes, builder.mul(g.index, step_size)), builder.mul(g.index, pairs)
                 with cgutils.for_range(builder, loads) as step:
                     at = builder.add(here, builder.mul(step.index, INT64(2 * PANEL)))
                     parts = [_codes(v, builder.add(at, panel), bits) for panel in panels]
@@ -263,13 +266,13 @@ def _groups_side_by_side(bits: int, rows: int, apart: bool = False) -> Any:
                 for p in ahead:
                     there = (g.index, builder.mul(groups, INT64(p)))
                     scale = _shares(v, scales, wide, there)
-                    for total, panel in zip(totals, ints):
+                    for r, (total, panel) in enumerate(zip(totals, ints)):
                         found = builder.load(panel[p][0])
                         for other in panel[p][1:]:
                             found = builder.add(found, builder.load(other))
-                        builder.store(
-                            v.add(builder.load(total[p]), v.mul(builder.sitofp(found, VECTOR), scale)), total[p]
-                        )
+                        size = builder.load(v.at(FLOAT, sizes, (groups, INT64(r)), (INT64(1), g.index)), align=4)
+                        product = v.mul(builder.sitofp(found, VECTOR), v.mul(scale, v.broadcast(size)))
+                        builder.store(v.add(builder.load(total[p]), product), total[p])
                     with builder.if_then(builder.icmp_signed("!=", offsets, INT64(0))):
                         offset = _shares(v, offsets, wide, there)
                         for r, total in enumerate(totals):
@@ -280,7 +283,7 @@ def _groups_side_by_side(bits: int, rows: int, apart: bool = False) -> Any:
                     v.store(builder.load(total[p]), to, (to_row, INT64(r)), (INT64(PANEL), INT64(p)))
             return context.get_dummy_value()
 
-        return types.void(to, to_row, given, x, x_row, sums, groups, group), make
+        return types.void(to, to_row, given, x, x_row, per_group, groups, group), make
 
     return products
 
