@@ -50,6 +50,15 @@ VARIANTS = {
         {"hidden": 6, "embedding": 8, "attend": 2, "span": 3},
     ],
     "bilm": [{"hidden": 8, "layers": 2}, {"hidden": 8, "attend": 2, "span": 3}],
+    "llama": [
+        {"layers": 2, "heads": 4, "kv_heads": kv, "hidden": 8, "context": c, **more}
+        for kv, c, more in (
+            (2, 16, {}),
+            (1, 4, {"head_width": 4, "tied": False}),
+            (4, 3, {"qkv_bias": True, "rope_scaling": "linear:factor=2"}),
+            (2, 16, {"attention": "local:span=5"}),
+        )
+    ],
     "gpt": [
         {"layers": 2, "heads": 2, "hidden": 8, "context": c, "positions": p, "norm": n}
         for c, p, n in (

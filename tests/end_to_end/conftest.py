@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from chat_model import write_chat_model
 from typed import TINY, ensue, sentences
 
 
@@ -41,3 +42,10 @@ def runs(tmp_path_factory, text):
         answer = ensue("fit", words[0], text, *words[1:], "--out", folder / name, "--json")
         assert answer.code == 0, answer.err
     return folder
+
+
+@pytest.fixture(scope="session")
+def chat_file(tmp_path_factory):
+    """A GGUF file of a tiny chat model."""
+    torch.set_num_threads(1)
+    return write_chat_model(tmp_path_factory.mktemp("chat"))

@@ -120,9 +120,9 @@ def doctor(as_json: Json = False) -> None:
 
 
 def convert(
-    src: Annotated[Path, Argument(help="run, Hugging Face folder, ARPA file or file of word vectors")],
+    src: Annotated[Path, Argument(help="run, Hugging Face folder, GGUF file, ARPA file or file of word vectors")],
     to: Annotated[
-        str, Option(help="format to write a run as: hf, onnx, arpa or word2vec", show_default="make a run of SRC")
+        str, Option(help="format to write a run as: hf, gguf, onnx, arpa or word2vec", show_default="make a run of SRC")
     ] = "",
     out: Annotated[Path | None, Option(help="file or folder to write")] = None,
     task: Annotated[str, Option(help="pair, if a Hugging Face classifier labels pairs of texts")] = "",

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer import Option
 
-from ensue.cli import cost, inspect, label, language, serve, train, translate, words
+from ensue.cli import chat, cost, inspect, label, language, serve, train, translate, words
 from ensue.cli.output import print_line, warn
 from ensue.core import compile_notice, torchrun
 from ensue.core.errors import InputError, Interrupted, InvalidDistribution, OtherRankFailed, RankError
@@ -45,6 +45,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "fit": train.fit,
     "distil": train.distil,
     "race": train.race,
+    "get": chat.get,
+    "chat": chat.chat,
     "score": language.score,
     "generate": language.generate,
     "next": language.next_,

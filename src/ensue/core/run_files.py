@@ -13,6 +13,8 @@ CONFIG, WEIGHTS, SETTINGS, METRICS, CARD = "config.json", "model.safetensors", "
 TOKENIZER = "tokenizer.json"
 SOURCE_TOKENIZER = "tokenizer.source.json"
 """The source tokenizer of a translation model, if it is not the target's."""
+CHAT = "chat.jinja"
+"""The chat template of a model that can chat."""
 TEACHER_OUTPUTS, LOCK = "teacher.safetensors", ".lock"
 CHECKPOINTS, EVENTS = "checkpoints", "events"
 COUNTING = "counting"
@@ -20,7 +22,7 @@ COUNTING = "counting"
 HELD_OUT, HELD_OUT_FIGURES = "held-out", "figures.json"
 """The folder of the model that is measured on the held-out part, and its figures; deleted when the run is complete."""
 
-NEEDED = (CONFIG, WEIGHTS, TOKENIZER, SOURCE_TOKENIZER, SETTINGS)
+NEEDED = (CONFIG, WEIGHTS, TOKENIZER, SOURCE_TOKENIZER, SETTINGS, CHAT)
 """Files that the manifest lists, if the run has them. People may edit the model card, and metrics grow."""
 FILES = (*NEEDED, MANIFEST, METRICS, CARD, TEACHER_OUTPUTS, LOCK)
 """All files of a run."""

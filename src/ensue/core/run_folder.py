@@ -66,6 +66,7 @@ CONFIG_SCHEMA = Fields(
         "features": Fields({"system": Text(), "model": Table(), "run": Text()}),
         "data": Table(),
         "untrained": Items(Text()),
+        "chat": Fields({"begin": Text(), "end": Text(), "stop": Items(Text())}),
     },
 )
 """What every config.json holds; a task adds the fields of ``data`` and ``figures.valid`` that it reads."""
@@ -100,6 +101,7 @@ class RunFolder:
 
     config = _File(run_files.CONFIG)
     manifest = _File(MANIFEST)
+    chat = _File(run_files.CHAT)
     weights = _File(run_files.WEIGHTS)
     tokenizer = _File(run_files.TOKENIZER)
     source_tokenizer = _File(run_files.SOURCE_TOKENIZER)

@@ -1,7 +1,7 @@
 """Linear layers of a decode program: chunks of outputs are multiplied by ensue.kernels.decode_matmul and finished in
 one pass.
 
-    y_r = f(s_r s_j Σ_i Ŵ_ji x̂_ri + b_j),   s_r = s_j = 1 where weights are float32
+    y_r = f(s_r s_j Σ_i Ŵ_ji x̂_ri + b_j),   s_r = s_j = 1 where weights are float32, s_j = 1 where they are in groups
 
 They are compiled into ensue.kernels.decode_loops. Legend: R rows.
 """
@@ -27,6 +27,12 @@ from ensue.kernels.decode_matmul import (
     PANEL,
     PANELS,
     ROWS_AT_ONCE,
+    grouped4_many_rows,
+    grouped4_one_row,
+    grouped4_some_rows,
+    grouped8_many_rows,
+    grouped8_one_row,
+    grouped8_some_rows,
     int8_many_rows,
     int8_one_row,
     int8_some_rows,
@@ -141,20 +147,38 @@ def vectors_at_once(left: int) -> int:
 
 
 @inner
+def quantise_groups(x: int, r: int, high: int, given: int, inputs: int, group: int, most: int) -> None:
+    """Row r of x̂, each group by its own size; behind the rows of x̂ the sizes s_rg and the sums Σ_{i ∈ g} s_rg x̂_i."""
+    groups, here = inputs // group, x + 2 * r * inputs
+    behind = carray(pointer(x + 2 * high * inputs), (2, high, groups), np.float32)
+    row = carray(pointer(here), (inputs,), np.int16)
+    for g in range(groups):
+        size = quantise_row(here + 2 * g * group, given + 4 * g * group, group, most)
+        total = np.int32(0)
+        for i in range(g * group, (g + 1) * group):
+            total += np.int32(row[i])
+        behind[0, r, g], behind[1, r, g] = size, size * f32(total)
+
+
+@inner
 def prepare_input(i: Any, rows: int, high: int, second: int, own: int, shared: int, barrier: int) -> Any:
     """What the product reads in place of x, and the address of its rows' sizes.
 
     With int8 weights that is x̂, which each thread computes of a few rows for itself, so that none has to wait; else,
     of many rows, x transposed, (in, R).
     """
-    inputs, int8, given, most = i[2], i[7] != 0, i[9], i[11]
+    inputs, int8, given, most, group = i[2], i[7] != 0, i[9], i[11], i[15]
     many = rows > FEW
     at = shared if many else own
     sizes, x = carray(pointer(at), (high,), np.float32), at + 4 * high
     if int8:
         r = next_chunk(second) if many else 0
         while r < rows:
-            sizes[r] = quantise_row(x + 2 * r * inputs, given + 4 * r * inputs, inputs, most)
+            if group:
+                quantise_groups(x, r, high, given + 4 * r * inputs, inputs, group, most)
+                sizes[r] = f32(1)
+            else:
+                sizes[r] = quantise_row(x + 2 * r * inputs, given + 4 * r * inputs, inputs, most)
             r = next_chunk(second) if many else r + 1
     elif many:
         c = next_chunk(second) * LANES
@@ -237,6 +261,37 @@ def matmul_int8(to: int, weights: int, x: int, rows: int, inputs: int) -> None:
 
 
 @inner
+def matmul_grouped(to: int, i: Any, start: int, x: int, rows: int, high: int) -> None:
+    """Σ_g s_rg (s_jg Σ_{i ∈ g} c_ji x̂_ri + o_jg Σ_{i ∈ g} x̂_ri) of the outputs of a chunk, two panels."""
+    inputs, bits, group, wide = i[2], i[14], i[15], i[16]
+    groups, pairs, behind = inputs // group, inputs // 2, x + 2 * high * inputs
+    shares = start * groups * (4 if wide else 2)
+    given = (i[6] + start * inputs * bits // 8, i[12] + shares, i[13] + shares if i[13] else 0, wide)
+    r = 0
+    while r < rows:
+        here, own = to + 4 * r * STRIDE, x + 2 * r * inputs
+        mine = (behind + 4 * r * groups, behind + 4 * (high + r) * groups)
+        if r + INT8_MANY <= rows:
+            if bits == 4:
+                grouped4_many_rows(here, STRIDE, given, own, pairs, mine, groups, group)
+            else:
+                grouped8_many_rows(here, STRIDE, given, own, pairs, mine, groups, group)
+            r += INT8_MANY
+        elif r + INT8_SOME <= rows:
+            if bits == 4:
+                grouped4_some_rows(here, STRIDE, given, own, pairs, mine, groups, group)
+            else:
+                grouped8_some_rows(here, STRIDE, given, own, pairs, mine, groups, group)
+            r += INT8_SOME
+        else:
+            if bits == 4:
+                grouped4_one_row(here, STRIDE, given, own, pairs, mine, groups, group)
+            else:
+                grouped8_one_row(here, STRIDE, given, own, pairs, mine, groups, group)
+            r += 1
+
+
+@inner
 def finish_last(i: Any, rows: int, found: Any, workspace: Floats, at: Any) -> None:
     """``finish`` of the last outputs, fewer than a chunk: in space for a whole chunk, from which they are copied."""
     (to, sizes), (start, stop) = found, at
@@ -260,7 +315,7 @@ def finish_last(i: Any, rows: int, found: Any, workspace: Floats, at: Any) -> No
 
 @inner
 def linear(i: Any, rows: int, counter: int, workspace: Floats, own: int, shared: int, barrier: int) -> None:
-    """y = f(W x + b), or y + f(W x + b), or y ∘ f(W x + b), (R, in) → (R, out); with scales W is int8."""
+    """y = f(W x + b), or y + f(W x + b), or y ∘ f(W x + b), (R, in) → (R, out); with scales W is int8 or in groups."""
     inputs, outputs, kind, combine, weights, scale, bias, y = i[2], i[3], i[4], i[5], i[6], i[7], i[8], i[10]
     high = (rows + LANES - 1) // LANES * LANES
     sums = workspace[: high * STRIDE].reshape(high, STRIDE)
@@ -270,7 +325,9 @@ def linear(i: Any, rows: int, counter: int, workspace: Floats, own: int, shared:
     start = next_chunk(counter) * OUTPUTS
     while start < outputs:
         stop = min(start + OUTPUTS, outputs)
-        if scale:
+        if i[15]:
+            matmul_grouped(to, i, start, x, rows, high)
+        elif scale:
             matmul_int8(to, weights + start * inputs, x, rows, inputs)
         elif rows > FEW and stop - start == OUTPUTS:
             matmul_many_rows(to, columns, weights + 4 * start * inputs, x, high, inputs)

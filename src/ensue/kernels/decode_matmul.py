@@ -6,10 +6,17 @@ Which form is fastest depends on the number of rows. None needs the weights in a
                          memory allows; a few rows share what is read
     many_rows            rows side by side: x is transposed once for all outputs, and a weight is read once for all rows
     int8_…               int8 weights: PANEL outputs side by side, as ``ensue.kernels.int8`` lays them out
+    grouped4_…, grouped8_…   codes in groups: PANEL outputs side by side, as ``ensue.kernels.grouped`` lays them out
 
 With int8 weights x gets 16 bits, and the product is one of integers, the same in whatever order:
 
     x_r ≈ s_r x̂_r,  s_r = max|x_r| / M,  y_rj = s_r s_j Σ_i x̂_ri Ŵ_ji
+
+Codes in groups are multiplied as integers too, group by group:
+
+    x_ri ≈ s_rg x̂_ri,  s_rg = max_{i ∈ g}|x_ri| / M,  y_rj = Σ_g s_rg (s_jg Σ_{i ∈ g} c_ji x̂_ri  +  o_jg Σ_{i ∈ g} x̂_ri)
+
+Each group of inputs has a size of its own: in large language models a few inputs are many times the others.
 
 Legend: R rows, W (out, in) weights, j an output, i an input, r a row.
 """
@@ -53,6 +60,9 @@ UNROLL = 4
 """Pairs of inputs that the int8 product of one row takes at once, so that their sums are independent."""
 
 BYTES, HALVES = (ir.VectorType(ir.IntType(bits), 2 * LANES) for bits in (8, 16))
+SHORT = ir.VectorType(ir.HalfType(), LANES)
+PAIR = 2
+"""Panels that products of groups compute side by side."""
 EVEN, ODD = (INTS(list(range(first, 2 * LANES, 2))) for first in (0, 1))
 
 
@@ -211,3 +221,97 @@ def _products_of_pairs(v: Vectors, w: Any, x: Any) -> Any:
 
 int8_one_row = _outputs_side_by_side(1, 1, UNROLL)
 int8_some_rows, int8_many_rows = _outputs_side_by_side(PANELS, INT8_SOME), _outputs_side_by_side(PANELS, INT8_MANY)
+
+
+def _groups_side_by_side(bits: int, rows: int, apart: bool = False) -> Any:
+    """Σ_g (s_jg s_rg Σ_i c_ji x̂_ri + o_jg Σ_i x_ri) of two panels of outputs; row r is at ``to`` + r · ``to_row``.
+
+    ``given`` are the addresses of codes, scales and offsets (0 for none), and whether these two are float32, else
+    float16. ``x`` are the rows of x̂, ``x_row`` pairs apart; ``sizes`` are s_rg, and ``sums`` Σ_i x_ri, (R, G). With
+    ``apart`` a byte's halves are summed in two registers, so that one row has enough independent sums.
+    """
+    places = 2 if apart else 1
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def products(
+        context: Any, to: Any, to_row: Any, given: Any, x: Any, x_row: Any, per_group: Any, groups: Any, group: Any
+    ) -> Any:
+        def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            to, to_row, _, x, x_row, _, groups, group = arguments
+            sizes, sums = cgutils.unpack_tuple(builder, arguments[5])
+            codes, scales, offsets, wide = cgutils.unpack_tuple(builder, arguments[2])
+            v, ahead = Vectors(builder), range(PAIR)
+            totals = [[v.variable(0.0) for _ in ahead] for _ in range(rows)]
+            ints = [[[_zero_ints(v) for _ in range(places)] for _ in ahead] for _ in range(rows)]
+            step_size = builder.udiv(builder.mul(group, INT64(bits * PANEL)), INT64(8))  # a group in a panel, in bytes
+            loads = builder.udiv(step_size, INT64(2 * PANEL))
+            panels = [builder.mul(builder.mul(step_size, groups), INT64(p)) for p in ahead]
+            pairs = builder.udiv(group, INT64(2))
+            with cgutils.for_range(builder, groups) as g:
+                for place in (one for row in ints for panel in row for one in panel):
+                    builder.store(INTS([0] * LANES), place)
+                here, first = builder.add(codes, builder.mul(g.index, step_size)), builder.mul(g.index, pairs)
+                with cgutils.for_range(builder, loads) as step:
+                    at = builder.add(here, builder.mul(step.index, INT64(2 * PANEL)))
+                    parts = [_codes(v, builder.add(at, panel), bits) for panel in panels]
+                    pair = builder.add(first, builder.mul(step.index, INT64(len(parts[0]))))
+                    for r in range(rows):
+                        for n in range(len(parts[0])):
+                            where = ((x_row, INT64(r)), (INT64(1), builder.add(pair, INT64(n))))
+                            own = v.broadcast(builder.load(v.at(INT32, x, *where), align=4))
+                            both = builder.bitcast(own, HALVES)
+                            for part, panel in zip(parts, ints[r]):
+                                place = panel[n % places]
+                                builder.store(_add_products(v, builder.load(place), part[n], both), place)
+                for p in ahead:
+                    there = (g.index, builder.mul(groups, INT64(p)))
+                    scale = _shares(v, scales, wide, there)
+                    for r, (total, panel) in enumerate(zip(totals, ints)):
+                        found = builder.load(panel[p][0])
+                        for other in panel[p][1:]:
+                            found = builder.add(found, builder.load(other))
+                        size = builder.load(v.at(FLOAT, sizes, (groups, INT64(r)), (INT64(1), g.index)), align=4)
+                        product = v.mul(builder.sitofp(found, VECTOR), v.mul(scale, v.broadcast(size)))
+                        builder.store(v.add(builder.load(total[p]), product), total[p])
+                    with builder.if_then(builder.icmp_signed("!=", offsets, INT64(0))):
+                        offset = _shares(v, offsets, wide, there)
+                        for r, total in enumerate(totals):
+                            own = builder.load(v.at(FLOAT, sums, (groups, INT64(r)), (INT64(1), g.index)), align=4)
+                            builder.store(v.add(builder.load(total[p]), v.mul(v.broadcast(own), offset)), total[p])
+            for r, total in enumerate(totals):
+                for p in ahead:
+                    v.store(builder.load(total[p]), to, (to_row, INT64(r)), (INT64(PANEL), INT64(p)))
+            return context.get_dummy_value()
+
+        return types.void(to, to_row, given, x, x_row, per_group, groups, group), make
+
+    return products
+
+
+def _codes(v: Vectors, at: Any, bits: int) -> list[Any]:
+    """The codes of PANEL outputs in 2 · PANEL bytes, as int16: of two inputs, or with 4 bits twice of two."""
+    b = v.builder
+    if bits == 8:
+        return [_load_bytes(v, at)]
+    loaded = b.load(b.inttoptr(at, BYTES.as_pointer()), align=1)
+    low, high = b.and_(loaded, BYTES([15] * (2 * LANES))), b.lshr(loaded, BYTES([4] * (2 * LANES)))
+    return [b.zext(low, HALVES), b.zext(high, HALVES)]
+
+
+def _shares(v: Vectors, base: Any, wide: Any, there: tuple[Any, Any]) -> Any:
+    """Scales or offsets of a panel and a group, in float32; ``there`` is the group, and the groups before the panel."""
+    b = v.builder
+    number = b.mul(b.add(*there), INT64(PANEL))
+    found = v.variable(0.0)
+    with b.if_else(b.icmp_signed("!=", wide, INT64(0))) as (then, otherwise):
+        with then:
+            b.store(v.load(base, (INT64(1), number)), found)
+        with otherwise:
+            at = b.inttoptr(b.add(base, b.mul(number, INT64(2))), SHORT.as_pointer())
+            b.store(b.fpext(b.load(at, align=2), VECTOR), found)
+    return b.load(found)
+
+
+grouped4_one_row, grouped8_one_row = _groups_side_by_side(4, 1, apart=True), _groups_side_by_side(8, 1)
+grouped4_some_rows, grouped8_some_rows = (_groups_side_by_side(bits, INT8_SOME) for bits in (4, 8))
+grouped4_many_rows, grouped8_many_rows = (_groups_side_by_side(bits, INT8_MANY) for bits in (4, 8))

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from ensue.kernels.grouped import GroupedLinear
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.kernels.threads import LANES
 
@@ -100,8 +101,11 @@ class DecodeProgram:
         weight: Tensor
         scale: Tensor | int = 0
         most = 0
+        groups: tuple[Tensor | int, ...] = ()
         if isinstance(layer, QuantisedLinear):
             weight, scale, most = self._weight(layer.panels), self._weight(layer.scale), layer.most
+        elif type(layer) is GroupedLinear:
+            weight, scale, most, groups = self._groups(layer)
         elif type(layer) is nn.Linear:
             weight = self._weight(layer.weight)
         else:
@@ -119,7 +123,7 @@ class DecodeProgram:
             self.answers.append(len(self.code))
         kind, self.inputs = ACTIVATIONS[activation], max(self.inputs, inputs)
         how = STORE if onto is None else combine
-        self._add(LINEAR, inputs, outputs, kind, how, weight, scale, bias, x, y, most)
+        self._add(LINEAR, inputs, outputs, kind, how, weight, scale, bias, x, y, most, *groups)
         return y
 
     def attend(self, projected: Tensor, heads: int, kv_heads: int, width: int, append: bool) -> Tensor:
@@ -138,6 +142,16 @@ class DecodeProgram:
         self._add(ATTEND, heads, d, int(append), projected, *new, projected.stride(0), *[0] * 5, y, *[0] * 8, kv_heads)
         self.head_width = max(self.head_width, d)
         return y
+
+    def _groups(self, layer: GroupedLinear) -> tuple[Tensor, Tensor, int, tuple[Tensor | int, ...]]:
+        """Codes, scales of outputs (1), the largest x̂, and the rest: scales, offsets, bits, group, whether float32."""
+        if layer.in_features % (2 * LANES) or layer.scales.dtype not in (torch.float16, torch.float32):
+            raise NotCompilable("groups that are not a multiple of two vectors")
+        ones = torch.ones(layer.out_features, dtype=torch.float32, device="cpu")
+        offsets = 0 if layer.offsets is None else self._weight(layer.offsets)
+        wide = int(layer.scales.dtype == torch.float32)
+        rest = self._weight(layer.scales), offsets, layer.bits, layer.group, wide
+        return self._weight(layer.codes), self._weight(ones), layer.most, rest
 
     def _weight(self, weight: Tensor) -> Tensor:
         if not weight.is_contiguous():

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.core.errors import InputError
+from ensue.kernels.grouped import count_grouped
 
 ENGINES = ("x86", "fbgemm", "qnnpack")
 """Engines, the fastest first. Not onednn: it trusts the processor's report of AMX, which may be wrong in a virtual
@@ -169,6 +170,8 @@ def quantise(model: M) -> M:
     """A copy with int8 linear layers, for inference only."""
     if any(p.device.type != "cpu" for p in model.parameters()):
         raise InputError("int8 runs on the CPU only", hint="move the model to the CPU, or leave --int8 out")
+    if count_grouped(model):
+        raise InputError("its weights have 4 or 8 bits already", hint="leave out --int8")
     engine()
     found = {id(layer.weight): layer for layer in _layers(model)}
     words = _words(model)

@@ -58,6 +58,8 @@ class GPTConfig(TrunkConfig):
     """Position encoding: rotary, learned, sinusoidal, alibi or none."""
     past: str = "slide"
     """What happens past the context: slide, or raise an error."""
+    epsilon: float = 1e-5
+    """Added to the variance in norms."""
     tied: bool = True
     """Share weights between the embedding and the output layer."""
     experts: int = 1
@@ -72,6 +74,7 @@ class GPTConfig(TrunkConfig):
     def __post_init__(self) -> None:
         self.check_trunk()
         check_positive(self, "context")
+        check(self, "epsilon", 0 < self.epsilon < 1, "between 0 and 1")
         check(self, "past", self.past in ("slide", "raise"), "slide or raise")
         check_positive(self, "experts", "experts_active")
         check(self, "experts_active", self.experts_active <= self.experts, f"at most experts = {self.experts}")
@@ -148,9 +151,10 @@ class GPTLanguageModel(LanguageModel):
             positions=config.positions,
             context=config.context,
             attention_dropout=config.dropout,
+            epsilon=config.epsilon,
             experts=(config.experts, config.experts_active, config.experts_gate),
         )
-        self.norm = last_norm(config)
+        self.norm = last_norm(config, config.epsilon)
         self.head = nn.Linear(D, config.vocabulary, bias=False)
         if config.tied:
             self.head.weight = self.embed.weight

@@ -25,6 +25,9 @@ SYSTEMS = Table(
         "elmo": Entry("ensue.models.elmo:ELMo", "contextual word vectors, from two LSTMs over spelled words"),
         "context2vec": Entry("ensue.models.context2vec:Context2vec", "vectors of words and of their contexts"),
         "gpt": Entry("ensue.models.gpt:GPTLanguageModel", "decoder-only Transformer"),
+        "llama": Entry(
+            "ensue.models.llama:LlamaLanguageModel", "decoder-only Transformer as Llama, Mistral and Qwen have"
+        ),
         "seq2seq": Entry("ensue.models.seq2seq:Seq2Seq", "recurrent encoder–decoder with attention, for translation"),
         "cove": Entry("ensue.models.cove:CoVe", "LSTM over a translation model's encoder, for tasks that label"),
         "convs2s": Entry("ensue.models.convs2s:ConvS2S", "convolutional encoder–decoder with attention in every layer"),

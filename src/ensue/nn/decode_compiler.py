@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ensue.kernels.decode_program import MULTIPLY, CacheView, DecodeProgram, NotCompilable
 from ensue.kernels.decode_runner import ProgramCache
+from ensue.kernels.grouped import GroupedLinear
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.nn.blocks import Block, PostNormBlock, PreNormBlock
 from ensue.nn.cross_attention import CrossAttention
@@ -106,6 +107,7 @@ COMPILE: dict[type[nn.Module], Compile] = {
     nn.RMSNorm: _norm,
     nn.Linear: _linear,
     QuantisedLinear: _linear,
+    GroupedLinear: _linear,
     FeedForward: _feed_forward,
     GatedFeedForward: _gated_feed_forward,
     SelfAttention: _self_attention,

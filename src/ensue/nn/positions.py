@@ -10,7 +10,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, unknown_name
+from ensue.core.settings import convert
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
@@ -80,12 +81,20 @@ class Rotary(nn.Module):
     """Rotary positions (Su et al., 2021): queries and keys are turned by an angle that grows with position.
 
     In each plane (j, j + d/2) a vector at position p is rotated by p / base^{2j/d}, so q_p · k_s depends on p − s only.
+    ``scaling`` stretches positions of a model that was trained on shorter texts; see ``stretched``.
     """
 
-    def __init__(self, width: int, base: float = 10000.0) -> None:
+    def __init__(self, width: int, base: float = 10000.0, scaling: str = "none") -> None:
         super().__init__()
-        self.base = base
-        self.register_buffer("speeds", base ** (-torch.arange(0, width, 2).double() / width), persistent=False)
+        self.identity = (base, width, scaling)
+        """What the angles depend on besides positions."""
+        self.fill()
+
+    def fill(self) -> None:
+        """Compute the speeds of rotation; again for a module that was built without storage."""
+        base, width, scaling = self.identity
+        speeds = base ** (-torch.arange(0, width, 2).double() / width)
+        self.register_buffer("speeds", stretched(speeds, scaling), persistent=False)
 
     def forward(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin for positions (B or 1, T), as (B or 1, T, d)."""
@@ -93,6 +102,57 @@ class Rotary(nn.Module):
         angles = positions[..., None].double() * speeds
         angles = torch.cat([angles, angles], dim=-1)
         return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
+
+
+def stretched(speeds: Tensor, scaling: str) -> Tensor:
+    """Return the speeds of rotation under a scaling: none, ``linear:factor=F`` or ``llama3:factor=F:original=C``.
+
+    linear    θ / F                                                  positions are interpolated (Chen et al., 2023)
+    llama3    θ / F for waves longer than C / low, θ for waves shorter than C / high, and in between a mixture,
+              (1 − s) θ / F + s θ,  s = (C / wave − low) / (high − low)        (Llama 3.1; low = 1, high = 4)
+
+    A wave is 2π / θ tokens long; C is the context the model was trained on first.
+
+    >>> stretched(torch.tensor([1.0, 0.01]), "linear:factor=4").tolist()
+    [0.25, 0.0024999999441206455]
+    """
+    kind, values = parse_scaling(scaling)
+    if kind == "none":
+        return speeds
+    slow = speeds / values["factor"]
+    if kind == "linear":
+        return slow
+    waves = values["original"] * speeds / (2 * math.pi)  # how often a plane turns in C tokens
+    share = ((waves - values["low"]) / (values["high"] - values["low"])).clamp(0.0, 1.0)
+    return (1 - share) * slow + share * speeds
+
+
+SCALINGS: dict[str, dict[str, float]] = {
+    "none": {},
+    "linear": {"factor": 1.0},
+    "llama3": {"factor": 1.0, "original": 8192.0, "low": 1.0, "high": 4.0},
+}
+"""How rotary positions can be stretched, with options and their defaults."""
+
+
+def parse_scaling(text: str) -> tuple[str, dict[str, float]]:
+    """Parse a scaling of rotary positions.
+
+    >>> parse_scaling("llama3:factor=32")
+    ('llama3', {'factor': 32.0, 'original': 8192.0, 'low': 1.0, 'high': 4.0})
+    """
+    kind, *options = text.split(":")
+    if kind not in SCALINGS:
+        raise unknown_name("rope_scaling", kind, SCALINGS)
+    values = dict(SCALINGS[kind])
+    for option in options:
+        name, _, number = option.partition("=")
+        if name not in values:
+            raise unknown_name(f"option of rope_scaling {kind!r}", name, values)
+        values[name] = convert(f"rope_scaling.{name}", number, float)
+    if not all(0 < value < math.inf for value in values.values()) or values.get("low", 0.0) >= values.get("high", 1.0):
+        raise InputError(f"rope_scaling = {text!r}: numbers must be above 0 and finite, and low below high")
+    return kind, values
 
 
 class LinearBias(nn.Module):

@@ -18,7 +18,7 @@ from ensue.nn.experts import Experts
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
 from ensue.nn.gated_feed_forward import GATES, GatedFeedForward
 from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer, parse_mixer
-from ensue.nn.positions import POSITIONS, LinearBias
+from ensue.nn.positions import POSITIONS, LinearBias, parse_scaling
 from ensue.nn.trunk import Trunk
 
 NORMS: dict[str, tuple[type[Block], type[nn.Module]]] = {
@@ -36,13 +36,15 @@ FEEDS = (*ACTIVATIONS, *GATES)
 class TrunkConfig:
     """Settings of a trunk. Without ``__slots__``, so that a model's settings can also inherit from others."""
 
-    needs: ClassVar[dict[str, Need]] = {"rope_base": ("positions", ("rotary",))}
+    needs: ClassVar[dict[str, Need]] = dict.fromkeys(("rope_base", "rope_scaling"), ("positions", ("rotary",)))
     layers: int = 4
     """Number of blocks."""
     heads: int = 4
-    """Number of attention heads; together they are as wide as the model."""
+    """Number of attention heads; together they are as wide as the model, unless head_width is set."""
     kv_heads: int = 0
     """Number of key–value heads, shared by groups of query heads; 0 means as many as heads."""
+    head_width: int = 0
+    """Width of an attention head; 0 means hidden / heads."""
     hidden: int = 128
     """Width D of the model."""
     inner: int = 0
@@ -58,13 +60,19 @@ class TrunkConfig:
     """Norm: pre or post (layer norm before or after each part; post needs a warm-up), rms or post-rms (RMSNorm)."""
     rope_base: float = 10000.0
     """Base of rotary positions."""
+    rope_scaling: str = "none"
+    """How rotary positions are stretched to longer texts: none, linear:factor=4 or llama3:factor=8:original=8192."""
     bias: bool = True
     """Whether linear layers have a bias."""
+    qkv_bias: bool = False
+    """Whether the projections to queries, keys and values have a bias even if the other layers have none."""
 
     def check_trunk(self, rotary: bool = False) -> None:
         """Check these settings, and ``positions`` if the model has it; rotary ones need heads of an even width."""
         check_positive(self, "layers", "heads", "hidden")
-        check(self, "heads", self.hidden % self.heads == 0, f"a divisor of hidden = {self.hidden}")
+        check(self, "head_width", self.head_width >= 0, "0 or more")
+        divides = self.head_width or self.hidden % self.heads == 0
+        check(self, "heads", bool(divides), f"a divisor of hidden = {self.hidden}")
         shared = self.kv_heads >= 0 and self.heads % (self.kv_heads or self.heads) == 0
         check(self, "kv_heads", shared, f"0, or a divisor of heads = {self.heads}")
         check(self, "inner", self.inner >= 0, "0 or more")
@@ -74,11 +82,12 @@ class TrunkConfig:
             raise unknown_name("attention", name, MIXERS)
         check(self, "feed", self.feed_kind in FEEDS, f"one of {', '.join(FEEDS)}")
         check(self, "norm", self.norm in NORMS, f"one of {', '.join(NORMS)}")
+        parse_scaling(self.rope_scaling)
         check(self, "rope_base", 1 < self.rope_base < inf, "more than 1, and finite")
         positions = getattr(self, "positions", "rotary" if rotary else "none")
         check(self, "positions", positions in POSITIONS, f"one of {', '.join(POSITIONS)}")
-        even = positions != "rotary" or self.hidden // self.heads % 2 == 0
-        check(self, "heads", even, "such that hidden / heads is even, for rotary positions")
+        even = positions != "rotary" or (self.head_width or self.hidden // self.heads) % 2 == 0
+        check(self, "heads", even, "such that the width of a head is even, for rotary positions")
 
     @property
     def feed_kind(self) -> str:
@@ -136,11 +145,14 @@ def build_trunk(
         width=config.hidden,
         heads=config.heads,
         kv_heads=config.kv_heads,
+        head_width=config.head_width,
         causal=causal,
         context=context,
         dropout=attention_dropout,
         rope_base=config.rope_base if positions == "rotary" else 0.0,
+        rope_scaling=config.rope_scaling,
         bias=config.bias,
+        qkv_bias=config.qkv_bias,
         score_bias=LinearBias(config.heads) if positions == "alibi" else None,
     )
 

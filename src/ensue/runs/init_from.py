@@ -20,6 +20,7 @@ from ensue.core.settings import describe
 from ensue.core.wording import counted
 from ensue.data.word_vectors import WordVectors
 from ensue.exchange.word2vec import read_word2vec
+from ensue.kernels.grouped import count_grouped
 from ensue.models.backbones import body_of, system_config
 from ensue.models.bidirectional_encoder import features_of
 from ensue.models.conditional import ConditionalModel
@@ -127,6 +128,9 @@ def init_weights(
     same_task, labels = initial.task == settings.run.task, getattr(getattr(corpus, "encoding", None), "labels", ())
     same_labels = tuple(initial.config.get("data", {}).get("labels", ())) == labels
     target, source = model, initial.model
+    if isinstance(source, nn.Module) and count_grouped(source):
+        hint = "convert a GGUF file of F16 or F32 weights, and name that run"
+        raise InputError("its weights have 4 or 8 bits, which cannot be trained", where=path, hint=hint)
     if not (same_task and same_labels):
         target, source = body_of(model), body_of(source)
     weights = source.state_dict()

@@ -20,15 +20,21 @@ from ensue.models.backbones import build_body, system_config
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.ngram import NGram
 from ensue.nn.planning import without_storage
+from ensue.runs.grouped_weights import assign_tensors, has_groups, use_groups
 from ensue.runs.memory_check import check_parts
+from ensue.runs.save_weights import DTYPES
 from ensue.tasks.labels.features import features_from_config, set_spelling
 from ensue.tasks.table import model_class
+
+TYPES = {name: dtype for dtype, name in DTYPES.items()}
+"""Types of tensors by their names in a file."""
 
 
 def load_model(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenizer | None) -> Any:
     """Return the model of a run, a plain ``torch.nn.Module``; its weights are mapped from the file."""
     keep_freed_memory()
-    shapes = read_shapes(folder.weights)
+    header = read_header(folder.weights)
+    shapes = {name: tuple(tensor.shape) for name, tensor in header.items()}
     with folder.config_errors():
         planned = plan_model(config, len(shapes))
     if tokenizer is not None:
@@ -36,6 +42,11 @@ def load_model(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenize
     if isinstance(planned, NGram):  # its tables are those of the file, of any length
         with errors_in(folder.weights, RuntimeError):
             return planned.adopt(read_tensors(folder.weights)).eval()
+    if has_groups(header):
+        use_groups(planned, header, str(folder.weights))
+        check_shapes(planned, shapes, folder.weights)
+        assign_tensors(planned, read_tensors(folder.weights), str(folder.weights))
+        return planned.eval()
     check_shapes(planned, shapes, folder.weights)
     with folder.config_errors():
         model = build_from_config(config)
@@ -45,10 +56,14 @@ def load_model(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenize
     return model.eval()
 
 
-def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the tensors in a file, from its header alone."""
+def read_header(path: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors in a file without their contents, from its header alone."""
+    found = {}
     with _weight_errors(path), safe_open(path, framework="pt") as file:
-        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no iterator)
+        for name in file.keys():  # noqa: SIM118 (no iterator)
+            part = file.get_slice(name)
+            found[name] = torch.empty(part.get_shape(), dtype=TYPES[part.get_dtype()], device="meta")
+    return found
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:

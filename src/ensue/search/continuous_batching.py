@@ -44,7 +44,8 @@ class Row:
 
     prompt: Tensor  # (T,)
     how: Sampling
-    end: int | None = None
+    ends: frozenset[int] = frozenset()
+    """Tokens that end the text."""
     best: int = 0
     """The number of most probable tokens to report with each token."""
     generator: torch.Generator = field(init=False)
@@ -59,7 +60,7 @@ class Row:
         top = log_probs.topk(min(self.best, len(log_probs)))
         best = list(zip(top.indices.tolist(), top.values.tolist()))
         self.count += 1
-        ended = token == self.end
+        ended = token in self.ends
         return DrawnToken(token, float(log_probs[token]), best, ended or self.count >= self.how.tokens, ended)
 
 

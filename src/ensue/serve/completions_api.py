@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -57,18 +57,31 @@ async def create_completion(
     facts: dict[str, Any] = {"id": f"cmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model.name}
     prompt_tokens = sum(map(len, prompts))
     ahead = MAX_AHEAD if body.stream else None
-    pieces = _pieces(model, builders if body.tokens else [], request, ahead)
+    pieces = choice_pieces(model, builders if body.tokens else [], request, ahead)
     if body.stream:
         first = await anext(pieces, None)  # errors come before the stream starts, with their status
-        usage = prompt_tokens if body.usage_too else None
-        events = _stream(first, pieces, builders, facts, usage, model.names)
+        before = [(builder, "", 0) for builder in builders] if first is None else [first]
+        started: set[int] = set()
+
+        def render(piece: Piece) -> str:
+            """An echoed prompt comes with the first piece of a choice."""
+            builder, text, start = piece
+            head = "" if builder.index in started else builder.echo.text
+            started.add(builder.index)
+            return event(Completion(**facts, choices=[_choice(builder, head + text, start)]))
+
+        def last() -> Sequence[str]:
+            asked = Completion(**facts, choices=[], usage=usage_of(prompt_tokens, builders))
+            return [event(asked)] if body.usage_too else []
+
+        events = event_stream(before, pieces, render, last, model.names)
         return StreamingResponse(events, media_type="text/event-stream")
     texts = [builder.echo.text for builder in builders]
     async with aclosing(pieces):
         async for builder, piece, _ in pieces:
             texts[builder.index] += piece
     choices = [_choice(builder, texts[builder.index]) for builder in builders]
-    return Completion(**facts, choices=choices, usage=_usage(prompt_tokens, builders))
+    return Completion(**facts, choices=choices, usage=usage_of(prompt_tokens, builders))
 
 
 def _choice(builder: ChoiceBuilder, text: str, start: int = 0) -> Choice:
@@ -77,7 +90,8 @@ def _choice(builder: ChoiceBuilder, text: str, start: int = 0) -> Choice:
     return Choice(text=text, index=builder.index, logprobs=log_probs, finish_reason=builder.finish_reason)
 
 
-def _usage(prompt_tokens: int, builders: Sequence[ChoiceBuilder]) -> Usage:
+def usage_of(prompt_tokens: int, builders: Sequence[ChoiceBuilder]) -> Usage:
+    """How many tokens were read and generated."""
     generated = sum(len(builder.tokens) for builder in builders)
     return Usage(prompt_tokens=prompt_tokens, completion_tokens=generated, total_tokens=prompt_tokens + generated)
 
@@ -110,19 +124,19 @@ def _choice_builders(
     """A builder for every choice of every prompt."""
     stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
     seed = secrets.randbelow(2**62) if body.seed is None else body.seed
-    end = None if tokenizer.lines else tokenizer.end
+    ends = frozenset() if tokenizer.lines else frozenset([tokenizer.end])
     builders: list[ChoiceBuilder] = []
     for prompt, echo in zip(prompts, echoes):
         for number in range(body.choices):
             ids = torch.tensor([tokenizer.end, *prompt])
-            row = Row(ids, body.sampling(number, seed), end, body.logprobs or 0)
+            row = Row(ids, body.sampling(number, seed), ends, body.logprobs or 0)
             detokenizer = StreamDetokenizer(tokenizer, prompt, stops)
             builders.append(ChoiceBuilder(len(builders), row, prompt, detokenizer, tokenizer, body.logprobs, echo))
             builders[-1].finish_reason = None if body.tokens else "length"
     return builders
 
 
-async def _pieces(
+async def choice_pieces(
     model: ServedModel, builders: Sequence[ChoiceBuilder], request: Request, ahead: int | None
 ) -> AsyncGenerator[Piece, None]:
     """Text as it is decoded, at most ``ahead`` tokens before it is asked for."""
@@ -166,39 +180,30 @@ async def _pieces(
         engine.cancel([builder.row for builder in unfinished.values()])
 
 
-async def _stream(
-    first: Piece | None,
+async def event_stream(
+    before: Sequence[Piece],
     pieces: AsyncGenerator[Piece, None],
-    builders: Sequence[ChoiceBuilder],
-    facts: dict[str, Any],
-    prompt_tokens: int | None,
+    render: Callable[[Piece], str],
+    last: Callable[[], Sequence[str]],
     names: PathNames,
 ) -> AsyncIterator[str]:
-    """Pieces as server-sent events; an echoed prompt comes with the first piece, usage last if it is asked for."""
-    started: set[int] = set()
-
-    def event(builder: ChoiceBuilder, piece: str, start: int) -> str:
-        head = "" if builder.index in started else builder.echo.text
-        started.add(builder.index)
-        return _event(Completion(**facts, choices=[_choice(builder, head + piece, start)]))
-
+    """Pieces as server-sent events: those that are there already, those that come, and what ``last`` adds."""
     async with aclosing(pieces):  # closes the generator, and cancels its rows, when the client disconnects
         try:
-            for builder in builders if first is None else ():
-                yield event(builder, "", 0)
-            if first is not None:
-                yield event(*first)
-            async for builder, piece, start in pieces:
-                yield event(builder, piece, start)
-            if prompt_tokens is not None:
-                yield _event(Completion(**facts, choices=[], usage=_usage(prompt_tokens, builders)))
+            for piece in before:
+                yield render(piece)
+            async for piece in pieces:
+                yield render(piece)
+            for one in last():
+                yield one
         except Exception as error:
             if not isinstance(error, ApiError):
                 logging.getLogger("ensue.serve").exception("a stream failed")
                 error = ApiError(500, "internal server error")
-            yield _event(error_body(ApiError(error.status, names.message(error.message), param=error.param)))
+            yield event(error_body(ApiError(error.status, names.message(error.message), param=error.param)))
     yield "data: [DONE]\n\n"
 
 
-def _event(body: Any) -> str:
+def event(body: Any) -> str:
+    """A response, or a piece of one, as a server-sent event."""
     return f"data: {body.model_dump_json().translate(LINE_SEPARATORS)}\n\n"

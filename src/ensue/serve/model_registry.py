@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +13,8 @@ from fastapi import Request
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report
+from ensue.data.chat_template import ChatTemplate
+from ensue.runs.chat import chat_template
 from ensue.runs.load import Run
 from ensue.serve.capabilities import capabilities, series_info, validation_scores
 from ensue.serve.engine import Engine, EngineClosed, QueueFull, ReaderTooSlow
@@ -52,6 +55,11 @@ class ServedModel:
 
     def _cannot(self, action: str) -> ApiError:
         return ApiError(400, f"{self.name} ({self.run.system}) cannot {action}", param="model")
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate:
+        """The chat template of the run, read on first use; InputError if it has none."""
+        return chat_template(self.run)
 
     def engine(self) -> Engine:
         """The engine that decodes completions, created on first use."""

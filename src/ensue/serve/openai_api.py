@@ -10,6 +10,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
 from ensue.serve import schemas
+from ensue.serve.chat_api import create_chat_completion
+from ensue.serve.chat_schemas import ChatCompletion, ChatRequest
 from ensue.serve.completions_api import create_completion
 from ensue.serve.errors import ApiError
 from ensue.serve.model_registry import ModelRegistry
@@ -30,7 +32,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
 
 
 def add_openai_routes(app: FastAPI, registry: ModelRegistry) -> None:
-    """Add ``/v1/models``, ``/v1/completions`` and ``/v1/embeddings``."""
+    """Add ``/v1/models``, ``/v1/completions``, ``/v1/chat/completions`` and ``/v1/embeddings``."""
 
     @app.get("/v1/models")
     async def models() -> schemas.ModelList:
@@ -43,6 +45,10 @@ def add_openai_routes(app: FastAPI, registry: ModelRegistry) -> None:
     @app.post("/v1/completions", response_model=schemas.Completion, responses=STREAM)
     async def completions(body: schemas.CompletionRequest, request: Request) -> schemas.Completion | StreamingResponse:
         return await create_completion(registry.get(body.model), body, request)
+
+    @app.post("/v1/chat/completions", response_model=ChatCompletion, responses=STREAM)
+    async def chat(body: ChatRequest, request: Request) -> ChatCompletion | StreamingResponse:
+        return await create_chat_completion(registry.get(body.model), body, request)
 
     @app.post("/v1/embeddings")
     async def embeddings(body: schemas.EmbeddingRequest, request: Request) -> schemas.Embeddings:

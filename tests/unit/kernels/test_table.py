@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ensue.kernels import cross_entropy, gru, matmul
+from ensue.kernels.grouped import group_weights
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.kernels.kernel import use
 from ensue.kernels.packing import AttentionRows, Packing
@@ -106,6 +107,14 @@ def rotated(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
 
 
 BOTH, DOUBLE = (torch.float32, torch.float64), (torch.float64,)
+
+
+def panels(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
+    """Weights of 4 bits in groups, with offsets."""
+    codes = torch.randint(0, 16, (rows, 2, 32), dtype=torch.uint8)
+    return group_weights(codes, torch.randn(rows, 2), torch.randn(rows, 2))
+
+
 CASES = [
     *(
         Case("feed_forward", "fused", lambda n, t, f=f: (rand(n, D, dtype=t), *layers(t), f), types=BOTH)
@@ -139,6 +148,7 @@ CASES = [
     Case("experts", "grouped", mixture, rows=9, types=BOTH),
     Case("linear", "onednn", lambda n, t: (layers(t)[0], rand(n, D, dtype=t))),
     Case("matmul", "onednn", lambda n, t: (torch.randn(n, D), torch.randn(48, D), torch.randn(48)), {}, False),
+    Case("decode_panels", "loop", panels, {}, False, empty=False),
     Case("weight_gradient", "onednn", lambda n, t: (torch.randn(n, 48), torch.randn(n, D)), {}, False, empty=False),
 ]
 names = pytest.mark.parametrize("case", CASES, ids=[f"{case.kernel}-{case.fast}" for case in CASES])

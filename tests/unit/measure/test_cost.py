@@ -29,6 +29,7 @@ SMALL = {
     "elmo": {"hidden": 16, "projection": 8, "filters": (3, 4), "letter": 4},
     "context2vec": {"hidden": 16},
     "gpt": {"layers": 2, "heads": 2, "hidden": 64, "context": 32},
+    "llama": {"layers": 2, "heads": 2, "kv_heads": 1, "hidden": 64, "context": 32},
     "seq2seq": {"layers": 1, "hidden": 32},
     "convs2s": {"layers": 2, "hidden": 32},
     "bytenet": {"layers": 2, "hidden": 32},

@@ -32,7 +32,7 @@ def rows() -> list[Row]:
     """Prompts of several lengths, some greedy, some drawn."""
     torch.manual_seed(1)
     return [
-        Row(torch.randint(V, (size,)), Sampling(tokens=tokens, temperature=t, top_k=k, seed=seed), end=0)
+        Row(torch.randint(V, (size,)), Sampling(tokens=tokens, temperature=t, top_k=k, seed=seed), ends=frozenset([0]))
         for size, tokens, t, k, seed in (
             (3, 12, 0.0, 0, 0),
             (9, 5, 1.0, 0, 1),
@@ -44,7 +44,7 @@ def rows() -> list[Row]:
 
 
 def alone(model: torch.nn.Module, row: Row) -> list[int]:
-    return sample(model, row.prompt, row.how, row.end)[0].tokens
+    return sample(model, row.prompt, row.how, next(iter(row.ends)))[0].tokens
 
 
 def run(together: ContinuousBatch, got: dict[int, list[int]]) -> None:

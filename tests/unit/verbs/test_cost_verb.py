@@ -13,6 +13,7 @@ TINY = {
     "ulmfit": {"hidden": 8, "embedding": 8},
     "elmo": {"hidden": 8, "projection": 4, "filters": (3, 4), "letter": 4},
     "gpt": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
+    "llama": {"hidden": 8, "heads": 2, "kv_heads": 1, "layers": 1, "context": 16},
     "seq2seq": {"hidden": 8, "layers": 1},
     "convs2s": {"hidden": 8, "layers": 1},
     "transformer": {"hidden": 8, "heads": 2, "layers": 1},

