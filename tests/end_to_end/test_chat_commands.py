@@ -13,6 +13,7 @@ from chat_model import TEMPLATE
 from typed import ensue
 
 import ensue as library
+from ensue.exchange.gguf.file import read_gguf
 from ensue.verbs import get as module
 from ensue.verbs.convert import convert
 
