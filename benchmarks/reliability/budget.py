@@ -1,6 +1,6 @@
 """Budgets and races beside busy processes: the time used, the speed against a fair share, the ranking, exact resume.
 
-python -m benchmarks.reliability.budget [--short] [--only fit,race,resume] [--rounds N]
+python -m benchmarks.reliability.budget [--short] [--only fit,race,resume,demo] [--rounds N]
 
 Each busy process is an endless loop of the same priority. With n of them beside a training of two threads on two cores,
 a fair share is 2 / (2 + n) of the cores. Reads Tiny Shakespeare from $ENSUE_DATA, or else the built-in corpus pydoc.
@@ -105,6 +105,16 @@ def race(folder: Path, match: str, budget: str, count: int) -> dict[str, float]:
     return {one["system"]: one["bits_per_byte"] for one in systems}
 
 
+def demo(folder: Path, count: int) -> list[Row]:
+    """The systems of the demo with 40 seconds each, beside busy processes: how much of its budget each one used."""
+    race(folder, "time", "40s", count)
+    configs = [json.loads(path.read_text()) for path in folder.glob(f"race-time-40s-{count}/*/config.json")]
+    used = {one["system"]: one["figures"]["budget"]["used"] / 40 for one in configs if "budget" in one["figures"]}
+    measured = ", ".join(f"{name} {share:.0%}" for name, share in sorted(used.items()))
+    kept = all(0.9 <= share <= 1.1 for share in used.values())
+    return [Row(f"the demo's systems, 40 s each, beside {count} busy", "90 to 110 % used", measured, kept)]
+
+
 def kendall(a: dict[str, float], b: dict[str, float]) -> float:
     """Kendall's τ of two rankings of the same systems.
 
@@ -152,8 +162,13 @@ def resumes(folder: Path, kills: int) -> list[Row]:
     return [Row(what, "equal SHA-256 of the weights", f"{same} of {kills} equal", same == kills)]
 
 
-def measure(short: bool, only: tuple[str, ...] = ("fit", "race", "resume"), rounds: int = 3) -> list[Row]:
-    """All rows; ``short`` takes a few minutes."""
+def measure(
+    short: bool,
+    only: tuple[str, ...] = ("fit", "race", "resume"),
+    rounds: int = 3,
+    busy_beside_demo: tuple[int, ...] = BUSY,
+) -> list[Row]:
+    """All rows; ``short`` takes a few minutes. ``demo``, five minutes for each number of busy processes, is extra."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -161,6 +176,8 @@ def measure(short: bool, only: tuple[str, ...] = ("fit", "race", "resume"), roun
             rows += fits(folder, 12.0, 1 if short else rounds)
         if "resume" in only:
             rows += resumes(folder, 1 if short else 4)
+        for count in busy_beside_demo if "demo" in only else ():
+            rows += demo(folder, count)
         if "race" in only and not short:
             rows += races(folder)
     return rows
@@ -171,8 +188,10 @@ def main() -> None:
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--only", default="fit,race,resume")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--busy", default="0,1,2,4", help="busy processes beside the demo")
     chosen = parser.parse_args()
-    rows = measure(chosen.short, tuple(chosen.only.split(",")), chosen.rounds)
+    counts = tuple(map(int, chosen.busy.split(",")))
+    rows = measure(chosen.short, tuple(chosen.only.split(",")), chosen.rounds, counts)
     record("reliability", {"part": "budget", "rows": [row._asdict() for row in rows]})
 
 
