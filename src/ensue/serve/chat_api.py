@@ -67,8 +67,8 @@ async def create_chat_completion(
         return event(ChatChunk(**facts, choices=[choice]))
 
     def last() -> Sequence[str]:
-        asked = body.stream_options is not None and body.stream_options.include_usage
-        return [event(ChatChunk(**facts, choices=[], usage=usage_of(prompt_tokens, builders)))] if asked else []
+        usage = ChatChunk(**facts, choices=[], usage=usage_of(prompt_tokens, builders))
+        return [event(usage)] if body.usage_too else []
 
     first = await anext(pieces)  # errors come before the stream starts, with their status
     events = event_stream([first], pieces, chunk, last, model.names)

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from ensue.data.chat_template import Message
-from ensue.search.sampling import Sampling
-from ensue.serve.schemas import Biases, ModelRequest, RequestSchema, Stop, StreamOptions, Text, Usage
+from ensue.serve.schemas import RequestSchema, SamplingRequest, Text, Usage
 
 DEFAULT_TOKENS = 512
 """The most tokens of an answer if the request does not say."""
@@ -40,25 +39,14 @@ class ResponseFormat(RequestSchema):
     type: Annotated[str, Field(max_length=40)] = "text"
 
 
-class ChatRequest(ModelRequest):
-    """Request of ``/v1/chat/completions``; null means the default."""
+class ChatRequest(SamplingRequest):
+    """Request of ``/v1/chat/completions``."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=1000, fail_fast=True)]
     max_tokens: Annotated[int, Field(ge=1, le=4096)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1, le=4096)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = 1.0
-    top_k: Annotated[int, Field(ge=0, le=1_000_000)] | None = 0
-    n: Annotated[int, Field(ge=1, le=16)] | None = 1
-    stream: bool | None = False
-    stream_options: StreamOptions | None = None
-    stop: Stop | Annotated[list[Stop], Field(max_length=4)] | None = None
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    logit_bias: Biases | None = None
     response_format: ResponseFormat | None = None
     tools: Annotated[list[Any], Field(max_length=128)] | None = None
     functions: Annotated[list[Any], Field(max_length=128)] | None = None
@@ -81,28 +69,8 @@ class ChatRequest(ModelRequest):
 
     @property
     def tokens(self) -> int:
-        """The most tokens of each answer."""
+        """Maximum number of tokens of each answer."""
         return self.max_completion_tokens or self.max_tokens or DEFAULT_TOKENS
-
-    @property
-    def choices(self) -> int:
-        """The number of answers."""
-        return 1 if self.n is None else self.n
-
-    @property
-    def stops(self) -> list[str]:
-        """Texts that end an answer."""
-        return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
-
-    def sampling(self, number: int, seed: int) -> Sampling:
-        """Sampling options of one answer."""
-        return Sampling(
-            tokens=self.tokens,
-            temperature=1.0 if self.temperature is None else self.temperature,
-            top_k=self.top_k or 0,
-            top_p=1.0 if self.top_p is None else self.top_p,
-            seed=(seed + number) % 2**63,
-        )
 
 
 class Delta(BaseModel):

@@ -122,7 +122,6 @@ def _choice_builders(
     body: CompletionRequest, prompts: Sequence[list[int]], echoes: Sequence[Echo], tokenizer: Tokenizer
 ) -> list[ChoiceBuilder]:
     """A builder for every choice of every prompt."""
-    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
     seed = secrets.randbelow(2**62) if body.seed is None else body.seed
     ends = frozenset() if tokenizer.lines else frozenset([tokenizer.end])
     builders: list[ChoiceBuilder] = []
@@ -130,7 +129,7 @@ def _choice_builders(
         for number in range(body.choices):
             ids = torch.tensor([tokenizer.end, *prompt])
             row = Row(ids, body.sampling(number, seed), ends, body.logprobs or 0)
-            detokenizer = StreamDetokenizer(tokenizer, prompt, stops)
+            detokenizer = StreamDetokenizer(tokenizer, prompt, body.stops)
             builders.append(ChoiceBuilder(len(builders), row, prompt, detokenizer, tokenizer, body.logprobs, echo))
             builders[-1].finish_reason = None if body.tokens else "length"
     return builders

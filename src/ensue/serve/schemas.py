@@ -64,46 +64,26 @@ class StreamOptions(RequestSchema):
     include_usage: bool | None = None
 
 
-class CompletionRequest(ModelRequest):
-    """Request of ``/v1/completions``; null means the default."""
+class SamplingRequest(ModelRequest):
+    """What requests for text have in common; null means the default."""
 
-    prompt: (
-        Text
-        | Annotated[list[Text], Field(min_length=1, max_length=16)]
-        | Tokens
-        | Annotated[list[Tokens], Field(min_length=1, max_length=16, fail_fast=True)]
-        | None
-    ) = ""
-    max_tokens: Annotated[int, Field(ge=0, le=4096)] | None = 16
     temperature: Annotated[float, Field(ge=0, le=2)] | None = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] | None = 1.0
     top_k: Annotated[int, Field(ge=0, le=1_000_000)] | None = 0
     n: Annotated[int, Field(ge=1, le=16)] | None = 1
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    echo: bool | None = False
     stop: Stop | Annotated[list[Stop], Field(max_length=4)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    suffix: Text | None = None
-    best_of: Annotated[int, Field(ge=1, le=16)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     logit_bias: Biases | None = None
-    """The last five are OpenAI's; they are rejected if they would have an effect."""
+    """The last three are OpenAI's; they are rejected if they would have an effect."""
 
     @property
-    def unsupported(self) -> str:
-        """The first option that is set but not supported, or an empty string."""
-        best = self.best_of is not None and self.best_of > self.choices
-        names = ("suffix", "frequency_penalty", "presence_penalty", "logit_bias")
-        return next((name for name in names if getattr(self, name)), "best_of" if best else "")
-
-    @property
-    def prompts(self) -> list[str | list[int]]:
-        """The prompts, each as text or as token ids."""
-        prompt: Any = self.prompt or ""
-        return [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
+    def tokens(self) -> int:
+        """Maximum number of tokens of each choice."""
+        raise NotImplementedError
 
     @property
     def choices(self) -> int:
@@ -111,9 +91,9 @@ class CompletionRequest(ModelRequest):
         return 1 if self.n is None else self.n
 
     @property
-    def tokens(self) -> int:
-        """Maximum number of tokens of each choice."""
-        return 16 if self.max_tokens is None else self.max_tokens
+    def stops(self) -> list[str]:
+        """Texts that end a choice."""
+        return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
 
     @property
     def usage_too(self) -> bool:
@@ -129,6 +109,42 @@ class CompletionRequest(ModelRequest):
             top_p=1.0 if self.top_p is None else self.top_p,
             seed=(seed + number) % 2**63,
         )
+
+
+class CompletionRequest(SamplingRequest):
+    """Request of ``/v1/completions``."""
+
+    prompt: (
+        Text
+        | Annotated[list[Text], Field(min_length=1, max_length=16)]
+        | Tokens
+        | Annotated[list[Tokens], Field(min_length=1, max_length=16, fail_fast=True)]
+        | None
+    ) = ""
+    max_tokens: Annotated[int, Field(ge=0, le=4096)] | None = 16
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    echo: bool | None = False
+    suffix: Text | None = None
+    best_of: Annotated[int, Field(ge=1, le=16)] | None = None
+    """The last two are OpenAI's; they are rejected if they would have an effect."""
+
+    @property
+    def unsupported(self) -> str:
+        """The first option that is set but not supported, or an empty string."""
+        best = self.best_of is not None and self.best_of > self.choices
+        names = ("suffix", "frequency_penalty", "presence_penalty", "logit_bias")
+        return next((name for name in names if getattr(self, name)), "best_of" if best else "")
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """The prompts, each as text or as token ids."""
+        prompt: Any = self.prompt or ""
+        return [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
+
+    @property
+    def tokens(self) -> int:
+        """Maximum number of tokens of each choice."""
+        return 16 if self.max_tokens is None else self.max_tokens
 
 
 class LogProbs(BaseModel):

