@@ -15,6 +15,7 @@ Legend: in inputs, out outputs, j an output, i an input, g a group.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ from ensue.kernels.threads import is_fake, loopable, run
 PANEL, FILLED = 16, 32
 """Outputs that lie side by side, and the multiple that their number is padded to."""
 BITS = (4, 8)
+DECODED_BYTES = 1 << 22
+"""Weights that are decoded at once: they stay in the processor's cache until they are multiplied."""
 
 
 class GroupedWeight(nn.Module):
@@ -56,6 +59,15 @@ class GroupedWeight(nn.Module):
     def weight(self) -> Tensor:
         """W (out, in) in float32."""
         return decode_panels(self.codes, self.scales, self.offsets)[: self.out_features]
+
+    def slices(self) -> Iterator[tuple[slice, Tensor]]:
+        """W in float32, a few outputs at a time: which ones, and their rows of W."""
+        step = max(FILLED, DECODED_BYTES // (4 * self.in_features) // FILLED * FILLED)
+        for start in range(0, self.out_features, step):
+            stop = min(start + step, self.out_features)
+            panels = slice(start // PANEL, -(-stop // PANEL))
+            offsets = None if self.offsets is None else self.offsets[panels]
+            yield slice(start, stop), decode_panels(self.codes[panels], self.scales[panels], offsets)[: stop - start]
 
     def rows(self, index: Tensor) -> Tensor:
         """The rows W_j for ``index`` (…,), (…, in) in float32."""
@@ -95,21 +107,28 @@ class GroupedLinear(GroupedWeight):
 
 
 class _Product(torch.autograd.Function):
-    """x Wᵀ + b on matrices. W is decoded in each direction, and not kept in between."""
+    """x Wᵀ + b on matrices. W is decoded in each direction, a few outputs at a time, and not kept in between."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, layer: GroupedLinear) -> Tensor:
         """y."""
         ctx.layer = layer
-        return matmul(x, layer.weight.to(x.dtype), layer.get_buffer("bias") if layer.bias is not None else None)
+        bias = None if layer.bias is None else layer.get_buffer("bias")
+        y = x.new_empty(len(x), layer.out_features)
+        for here, weight in layer.slices():
+            y[:, here] = matmul(x, weight.to(x.dtype), None if bias is None else bias[here])
+        return y
 
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """∂x = ∂y W; W has no gradient."""
-        weight = ctx.layer.weight.to(above[0].dtype)
+        by_y = above[0]
         if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operation
-            return above[0] @ weight, None
-        return matmul(above[0].contiguous(), weight.T), None
+            return by_y @ ctx.layer.weight.to(by_y.dtype), None
+        by_x = by_y.new_zeros(len(by_y), ctx.layer.in_features)
+        for here, weight in ctx.layer.slices():
+            by_x += matmul(by_y[:, here].contiguous(), weight.to(by_y.dtype).T)
+        return by_x, None
 
 
 class GroupedEmbedding(GroupedWeight):

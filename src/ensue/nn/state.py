@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree
 
 
@@ -85,9 +85,18 @@ class State:
         return cast(Self, _filled("", self, values))
 
 
-def zeros_beside(parameter: Tensor, *size: int) -> Tensor:
-    """Return zeros with a parameter's dtype and device; a plain tensor even if the parameter is sharded."""
-    return torch.zeros(size, dtype=parameter.dtype, device=parameter.device)
+def zeros_beside(near: Tensor | nn.Module, *size: int) -> Tensor:
+    """Return zeros with a parameter's dtype and device; a plain tensor even if the parameter is sharded.
+
+    Those of a layer have the dtype of its outputs: float32 where its weights are quantised, which decodes none of them.
+    """
+    if isinstance(near, nn.Module):
+        parameter = next(near.parameters(), None)
+        if parameter is None:
+            stored = next(near.buffers(), None)
+            return torch.zeros(size, dtype=torch.float32, device="cpu" if stored is None else stored.device)
+        near = parameter
+    return torch.zeros(size, dtype=near.dtype, device=near.device)
 
 
 def _changed(value: Any, on_tensor: Callable[[Tensor], Tensor], on_state: Callable[[Any], Any]) -> Any:

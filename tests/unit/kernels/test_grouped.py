@@ -9,6 +9,7 @@ from ensue.kernels.decode_program import DecodeProgram
 from ensue.kernels.decode_runner import DecodeRunner
 from ensue.kernels.grouped import GroupedEmbedding, GroupedLinear, group_weights
 from ensue.kernels.kernel import use
+from ensue.nn.state import zeros_beside
 
 FORMS = list(itertools.product((4, 8), (True, False), (torch.float16, torch.float32)))
 
@@ -89,3 +90,26 @@ def test_inputs_get_the_gradient_of_a_linear_layer(bias):
     plain = torch.nn.functional.linear(x, matrix(*given), torch.ones(48) if bias else None)
     (wanted,) = torch.autograd.grad((plain * above).sum(), x)
     assert torch.allclose(layer(x), plain, atol=1e-4) and torch.allclose(found, wanted, atol=1e-4)
+
+
+def test_a_large_layer_is_decoded_a_few_outputs_at_a_time(monkeypatch):
+    monkeypatch.setattr("ensue.kernels.grouped.DECODED_BYTES", 4 * 128 * 32)
+    given = groups(4, True, outputs=112)
+    layer = GroupedLinear(*group_weights(*given), 112, torch.arange(112.0))
+    parts = list(layer.slices())
+    assert [(here.start, here.stop) for here, _ in parts] == [(0, 32), (32, 64), (64, 96), (96, 112)]
+    assert torch.equal(torch.cat([part for _, part in parts]), matrix(*given))
+    x = torch.randn(7, 128, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    plain = torch.nn.functional.linear(x, matrix(*given), torch.arange(112.0))
+    assert torch.allclose(layer(x), plain, atol=1e-3)
+    (found,), (wanted,) = (torch.autograd.grad(y.square().sum(), x) for y in (layer(x), plain))
+    assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-2)
+
+
+def test_a_new_state_decodes_no_weights(monkeypatch):
+    def refuse(layer):
+        raise AssertionError(f"{layer} was decoded")
+
+    monkeypatch.setattr(GroupedLinear, "weight", property(refuse))
+    layer = GroupedLinear(*group_weights(*groups(4, True)), 48)
+    assert zeros_beside(layer, 2, 3).dtype == torch.float32
