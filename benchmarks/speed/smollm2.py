@@ -3,10 +3,12 @@
 LLAMA_CPP=…/site-packages python -m benchmarks.speed.smollm2 [--file MODEL.gguf] [--rounds 5] [--skip-transformers]
 
 Three kinds of work: reading a prompt of 512 tokens, writing 64 tokens of one text, and writing 64 tokens of eight texts
-at once; all take the most probable token. llama.cpp is called through llama-cpp-python's C functions, in batches of 512,
-with its own choice of attention; its package is compiled from source, and $LLAMA_CPP names the folder it is in, unless
-it is installed here. transformers has the same weights in float32. At last the time from the start of ``ensue chat`` to
-the first letter of its answer is measured.
+at once; all take the most probable token. llama.cpp is called through llama-cpp-python's C functions, in batches of
+512, with its own choice of attention; its package is compiled from source, and $LLAMA_CPP names the folder it is in,
+unless it is installed here. transformers has the same weights in float32.
+
+The peaks of memory in these lines include torch in every process, so another line compares processes that have only
+what they need. The last line is the time from the start of ``ensue chat`` to the first letter of its answer.
 """
 
 from __future__ import annotations
@@ -170,6 +172,46 @@ def agree(done: dict[str, list[Round]]) -> dict[str, Any]:
     return {"same_tokens": shares}
 
 
+PEAK = "import re; print(re.search('VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
+OURS = f"""
+import sys, torch, ensue
+model = ensue.load(sys.argv[1]).model
+torch.set_grad_enabled(False)
+state = model(torch.arange(100, 612)[None], want=("last",)).state
+for token in range(64):
+    state = model(torch.tensor([[token]]), state, want=("last",)).state
+{PEAK}
+"""
+BASE = f"import torch, ensue.runs.load\n{PEAK}"
+THEIRS = f"""
+import sys
+from llama_cpp import Llama
+model = Llama(sys.argv[1], n_ctx=1024, n_batch=512, n_threads=2, verbose=False)
+model.eval(list(range(100, 612)))
+for token in range(64):
+    model.eval([token])
+{PEAK}
+"""
+
+
+def memory(run: Path, file: Path) -> None:
+    """Peaks of processes that read 512 tokens and write 64: ours, llama.cpp's, and torch without any model."""
+    path = os.pathsep.join(one for one in (os.environ.get("PYTHONPATH"), os.environ.get("LLAMA_CPP")) if one)
+
+    def peak(code: str, *given: str) -> int:
+        command = [sys.executable, "-c", code, *given]
+        done = subprocess.run(
+            command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+        )
+        return round(1024 * int(done.stdout.split()[-1]) / 1e6)
+
+    peaks = {"ours": peak(OURS, str(run)), "llama.cpp": peak(THEIRS, str(file)), "imports of ours": peak(BASE)}
+    shown = {"ratio_of_memory": round(peaks["ours"] / peaks["llama.cpp"], 2), "mark_memory": 1.5}
+    record(
+        "smollm2_speed", {"what": "peak of memory, 512 tokens read and 64 written", "peak_megabytes": peaks, **shown}
+    )
+
+
 def first_token(run: Path, times: int = 5) -> None:
     """Seconds from the start of ``ensue chat`` to the first letter of its answer."""
     found = []
@@ -209,7 +251,7 @@ def main() -> None:
                 "ours": partial(ours, run, rows, length, tokens),
                 "llama.cpp": partial(llama_cpp, file, rows, length, tokens),
             }
-            marks = [Mark("ours", "llama.cpp", least, memory=1.5)]
+            marks = [Mark("ours", "llama.cpp", least)]
             if not given.skip_transformers:
                 programs["transformers"] = partial(transformers, file, rows, length, tokens)
                 marks.append(Mark("ours", "transformers", 4.0))
@@ -224,6 +266,7 @@ def main() -> None:
                 bytes=BYTES if tokens > 1 and rows == 1 else 0,
             )
             hold(contest, given.rounds, agree)
+        memory(run, file)
         first_token(run)
 
 

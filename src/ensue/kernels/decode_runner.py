@@ -155,7 +155,7 @@ class Fingerprint:
         for own in self.attributes:
             if own["training"] or own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
                 return False
-            if "_compiled_call_impl" in own and own["_compiled_call_impl"]:
+            if own.get("_compiled_call_impl"):
                 return False
         if self._ids() != self.ids or [weight.data_ptr() for weight in self.stored] != self.addresses:
             return False

@@ -13,9 +13,9 @@ CACHE_LINE = 16
 
 
 def prefetch_address(builder: Any, address: Any, level: int = 3) -> None:
-    """Prefetch the cache line at an address (an integer or a pointer), into caches from ``level`` on: 3 all, 1 the last.
+    """Prefetch the cache line at an address, an integer or a pointer, into caches of ``level`` and slower ones.
 
-    An address that is not the program's does no harm.
+    3 is the fastest cache. An address that is not the program's does no harm.
     """
     pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
     function = builder.module.declare_intrinsic(
