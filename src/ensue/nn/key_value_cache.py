@@ -130,6 +130,13 @@ class KeyValueCache(State):
         """The same of one row, which is as long as the longest."""
         return replace(self, used=int(self.lengths[0]), even=True)
 
+    def first(self, tokens: int, of: int) -> KeyValueCache | None:
+        """The same after fewer tokens of one row; None where older ones were dropped."""
+        if self.count != 1 or self.seen is not None or int(self.lengths[0]) != of:
+            return None
+        keys, values = self.keys[:, :, :tokens], self.values[:, :, :tokens]
+        return KeyValueCache(keys, values, torch.full_like(self.lengths, tokens), tokens)
+
     def last(self, most: int) -> KeyValueCache:
         """The same with only the last ``most`` tokens of a row.
 
