@@ -71,13 +71,8 @@ class GroupedWeight(nn.Module):
 
     def rows(self, index: Tensor) -> Tensor:
         """The rows W_j for ``index`` (…,), (…, in) in float32."""
-        panel, lane = index.flatten() // PANEL, index.flatten() % PANEL
-        codes = self.codes[panel, ..., lane, :][..., None, :]
-        scales, offsets = (
-            None if one is None else one[panel, :, lane][..., None] for one in (self.scales, self.offsets)
-        )
-        assert scales is not None
-        return decoded(*separated(codes, scales, offsets)).view(*index.shape, self.in_features)
+        found = decode_rows(self.codes, self.scales, self.offsets, index.flatten())
+        return found.view(*index.shape, self.in_features)
 
     def apart(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Codes (out, G, group), scales and offsets (out, G): what ``group_weights`` made the panels of."""
@@ -169,6 +164,44 @@ def _can_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> bool:
 
 decode_panels = Kernel("decode_panels", _decode_reference, Fast("loop", _decode_loop, _can_loop))
 """All rows of panels in float32: (codes, scales, offsets or None) → (P · PANEL, in)."""
+
+
+def _share_rows(scales: Tensor, offsets: Tensor | None, index: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Scales and offsets (n, G) of the rows ``index``."""
+    panel, lane = index // PANEL, index % PANEL
+    return scales[panel, :, lane], None if offsets is None else offsets[panel, :, lane]
+
+
+def _rows_reference(codes: Tensor, scales: Tensor, offsets: Tensor | None, index: Tensor) -> Tensor:
+    """The equation, for the rows of the index alone."""
+    own = codes[index // PANEL, ..., index % PANEL, :][..., None, :]
+    shares = [None if one is None else one[..., None] for one in _share_rows(scales, offsets, index)]
+    assert shares[0] is not None
+    return decoded(*separated(own, shares[0], shares[1]))
+
+
+def _rows_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None, index: Tensor) -> Tensor:
+    from ensue.kernels import grouped_loops as loops  # importing numba takes long
+
+    panels, groups, loads = codes.shape[:3]
+    bits = 4 if codes.dtype == torch.uint8 else 8
+    own, shifts = _share_rows(scales, offsets, index)
+    if len(index) and not 0 <= int(index.min()) <= int(index.max()) < panels * PANEL:
+        raise IndexError(f"an index is not within 0 and {panels * PANEL}")
+    out = torch.empty(len(index), groups * loads * (4 if bits == 4 else 2), dtype=torch.float32)
+    wide = [(own if one is None else one).float() for one in (own, shifts)]
+    sizes = panels, groups, loads, bits, int(offsets is not None)
+    run(loops.decode_rows, len(index), *sizes, codes, *wide, index, out)
+    return out
+
+
+def _can_loop_rows(codes: Tensor, scales: Tensor, offsets: Tensor | None, index: Tensor) -> bool:
+    ready = index.device.type == "cpu" and index.dtype == torch.int64 and index.is_contiguous() and not is_fake(index)
+    return ready and _can_loop(codes, scales, offsets)
+
+
+decode_rows = Kernel("decode_rows", _rows_reference, Fast("loop", _rows_loop, _can_loop_rows))
+"""Some rows of panels in float32: (codes, scales, offsets or None, index (n,)) → (n, in)."""
 
 
 def decoded(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:

@@ -89,6 +89,11 @@ class GPTState(State):
     tokens: Tensor  # (B, C), padded on the right to the longest row; empty in a model without a window
     trunk: TrunkState
 
+    def first(self, tokens: int, of: int) -> GPTState | None:
+        """The same after fewer tokens of one row; None once the window has moved."""
+        trunk = self.trunk.first(tokens, of)
+        return None if trunk is None else GPTState(self.tokens[:, :tokens], trunk)
+
     @classmethod
     def joined(cls, states: Sequence[GPTState]) -> GPTState:
         """Concatenate the rows of several states, which may have different lengths."""

@@ -7,6 +7,7 @@ tensors, rows first, so that search, training and serving handle all of them ali
     state.rows(index)     select, repeat or reorder rows, for beam search
     state.fork()          copy: a step consumes the state it is given
     state.detach()        detach from the graph, for truncated backpropagation
+    state.first(t, of=n)  the state of one row after its first t of n tokens, where it is kept
     State.joined(states)  concatenate the rows of several states, for serving
 
 Legend: B rows, T time, D width, H heads.
@@ -47,6 +48,13 @@ class State:
     def fork(self) -> Self:
         """Return a copy that later steps on this state do not change."""
         return self._each(torch.clone, lambda state: state.fork())
+
+    def first(self, tokens: int, of: int) -> Self | None:
+        """Return the state after the first ``tokens`` of the ``of`` tokens that one row read; None if it is not kept.
+
+        The result may share memory with this state.
+        """
+        return self if tokens == of else None
 
     def detach(self) -> Self:
         """Detach all tensors from the graph (truncated backpropagation through time)."""

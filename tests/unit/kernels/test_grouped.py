@@ -43,11 +43,16 @@ def test_panels_hold_the_matrix(bits, offsets, kind, outputs, inputs, group):
         assert found is None if put is None else torch.equal(put, found)
 
 
-def test_an_embedding_decodes_the_rows_of_its_tokens_alone():
-    given = groups(8, False, outputs=40)
+@pytest.mark.parametrize(("bits", "offsets", "kind"), FORMS)
+def test_an_embedding_decodes_the_rows_of_its_tokens_alone(bits, offsets, kind):
+    given = groups(bits, offsets, kind, outputs=40)
     embed = GroupedEmbedding(*group_weights(*given), 40)
     tokens = torch.tensor([[0, 39, 17], [3, 3, 16]])
-    assert torch.equal(embed(tokens), matrix(*given)[tokens])
+    for implementation in ("reference", "loop"):
+        with use(implementation, "decode_rows"):
+            assert torch.equal(embed(tokens), matrix(*given)[tokens])
+            with pytest.raises(IndexError):
+                embed(torch.tensor([48 + 32]))
 
 
 @pytest.mark.parametrize(("bits", "offsets", "kind"), FORMS)
@@ -61,7 +66,7 @@ def test_a_program_computes_the_products(bits, offsets, kind, rows):
     into = program.buffer(128)
     program.linear(layer, into, answer=True)
     with torch.no_grad():
-        found, wanted = DecodeRunner(program, into, []).run(x, []), layer(x)
+        found, wanted = DecodeRunner(program, into).run(x, []), layer(x)
     assert (found - wanted).abs().max() < 2e-4 * wanted.abs().max()
 
 
@@ -71,7 +76,7 @@ def test_sums_of_the_largest_codes_do_not_overflow():
     program = DecodeProgram(16)
     into = program.buffer(128)
     program.linear(layer, into, answer=True)
-    found = DecodeRunner(program, into, []).run(torch.full((1, 128), 3.0), [])
+    found = DecodeRunner(program, into).run(torch.full((1, 128), 3.0), [])
     assert torch.allclose(found, torch.full((1, 32), -128.0 * 3 * 128), rtol=1e-4)
 
 
