@@ -1,11 +1,11 @@
 """Intervals and tests for small samples.
 
-    Wilson        of a share k/n: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n)
-    Student       of a mean of a few values: m ± t s/√n
-    bootstrap     of a mean: quantiles of the means of resampled values
-    permutation   p = (1 + shuffles with a difference at least as large) / (1 + shuffles); values are shuffled within
-                  strata, so that what differs between strata does not count
-    Holm          p-values of several tests, adjusted so that one false finding among all has the stated chance
+Wilson        of a share k/n: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n)
+Student       of a mean of a few values: m ± t s/√n
+bootstrap     of a mean: quantiles of the means of resampled values
+permutation   p = (1 + shuffles with a difference at least as large) / (1 + shuffles); values are shuffled within
+              strata, so that what differs between strata does not count
+Holm          p-values of several tests, adjusted so that one false finding among all has the stated chance
 """
 
 from __future__ import annotations

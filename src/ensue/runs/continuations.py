@@ -25,9 +25,7 @@ BATCH_ROWS = 64
 """Rows that are decoded together: more gain little."""
 
 
-def continuations(
-    run: LanguageRun, prompts: Sequence[str], how: Sampling, report: Report = silent
-) -> list[list[str]]:
+def continuations(run: LanguageRun, prompts: Sequence[str], how: Sampling, report: Report = silent) -> list[list[str]]:
     """``how.n`` continuations of each prompt, in the order of the prompts."""
     if not run.model.traits.steps or run.direction != "forward":
         raise InputError(f"{run.system} cannot continue a text", where=str(run), hint="use lstm, gpt or llama")
