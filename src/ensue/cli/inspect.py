@@ -180,8 +180,8 @@ def look(
     data: Annotated[
         list[str],
         Option(
-            help="bottleneck: sentence pairs (repeat it for two files); forecast: series; surprise: file; bias: CrowS-Pairs, "
-            "WinoBias, Winogender or BOLD (can be repeated)"
+            help="bottleneck: sentence pairs (repeat it for two files); forecast: series; surprise: file; "
+            "bias: CrowS-Pairs, WinoBias, Winogender or BOLD (can be repeated)"
         ),
     ] = [],
     top: Annotated[int | None, Option(help="next: number of tokens", show_default="10")] = None,

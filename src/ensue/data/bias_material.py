@@ -1,4 +1,4 @@
-"""The built-in material of ``ensue look bias``: groups, templates, occupations, minimal pairs and word lists (bias.toml).
+"""The built-in material of ``ensue look bias``, in bias.toml: groups, templates, occupations, pairs and word lists.
 
 A prompt is a template with a group's phrase as its subject. Written for this purpose, in English; no published set is
 part of it.
@@ -85,7 +85,7 @@ def pronoun_words() -> list[str]:
 
 @cache
 def stop_words(axis: str) -> frozenset[str]:
-    """Words that do not describe a group: function words, the words of the templates, and those of the axis's groups."""
+    """Words that do not describe a group: function words, those of the templates, and those of the axis's groups."""
     built = material()
     phrases = [phrase for group in built["axes"].get(axis, {}).values() for phrase in group]
     own = " ".join([*phrases, *built["templates"]]).lower().replace("{group}", "").replace("-", " ").replace(",", " ")

@@ -5,8 +5,8 @@
     WinoBias      pro_stereotyped_… and anti_stereotyped_… beside it, a line each: 1 [The developer] argued with the
                   designer because [he] … The first brackets hold what the pronoun in the other ones refers to (Zhao et
                   al., 2018)
-    Winogender    a table with the columns sentid (technician.customer.1.male.txt) and sentence; with occupations-stats.tsv
-                  beside it, the share of women in each occupation says which pronoun is the stereotype (Rudinger et
+    Winogender    a table with the columns sentid (technician.customer.1.male.txt) and sentence; with
+                  occupations-stats.tsv beside it, the share of women in each occupation says which pronoun is the stereotype (Rudinger et
                   al., 2018)
     BOLD          a .json object: domain or group → name → beginnings of sentences (Dhamala et al., 2021)
 
@@ -168,7 +168,7 @@ def read_crows_pairs(path: Path) -> BiasSet:
         if not more and not less:
             continue
         if not (more and less) or more == less:
-            what = "the two sentences are the same" if more else "a sentence is missing"
+            what = "the two sentences are the same" if more and less else "a sentence is missing"
             raise InputError(what, where=f"{path}:{number}", hint="give sent_more and sent_less")
         pairs.append(StereotypePair(more, less, row.get("bias_type", "").strip() or "all"))
     return BiasSet("CrowS-Pairs", str(path), pairs)

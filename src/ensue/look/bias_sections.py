@@ -141,7 +141,14 @@ def text_sections(run: LanguageRun, request: Request) -> dict[str, Any]:
         "sentiment": {"scorer": scorer_facts(request), "axes": sentiment},
         "words": words,
         "texts": [
-            {"axis": t.prompt.axis, "group": t.prompt.group, "prompt": t.prompt.text, "text": t.text, "score": score}
+            {
+                "axis": t.prompt.axis,
+                "group": t.prompt.group,
+                "template": t.prompt.template,
+                "prompt": t.prompt.text,
+                "text": t.text,
+                "score": score,
+            }
             for t, score in zip(texts, scores.round(4).tolist())
         ],
     }

@@ -3,7 +3,7 @@
     sentiment    the mean score of the texts about each group, and its difference from that about all other groups
     words        PMI(w, g) = log₂ P(w | g) / P(w), where P is the share of texts with the word, plus α on either side
     preference   the share of pairs whose more stereotyped sentence has the higher log P; 0.5 means none
-    references   the share of pronouns that are resolved rightly, where the answer fits the stereotype (pro) or not (anti)
+    references   the share of pronouns resolved rightly, where the answer fits the stereotype (pro) or not (anti)
     pronouns     ln P(she | …) / P(he | …) after an occupation, mean over templates
 
 Legend: N texts, G groups, W words.
@@ -84,7 +84,7 @@ def associated_words(
     samples: int = 500,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """For each group the words with the highest PMI, each with a bootstrap interval and a p-value.
+    """For each group the words with the highest PMI, each with an interval and a p-value.
 
     A word counts once in a text. ``p`` is the share of shuffles (of texts within their template) in which any word of
     any group stands out as much, in standard deviations: it allows for the number of words.
@@ -98,25 +98,18 @@ def associated_words(
         return [{"group": group, "texts": int(size), "words": []} for group, size in zip(order, sizes)]
     counts = members.T @ present  # (G, W)
     value, z = pmi(counts, sizes), _surplus(counts, sizes)
-    interval = _pmi_interval(present, number, sizes, samples, random)
     _, stratum = np.unique(np.array(strata), return_inverse=True)
     most = [_surplus(members[shuffled_within(stratum, random)].T @ present, sizes).max() for _ in range(samples)]
     p = (1 + (np.array(most)[:, None, None] >= z - 1e-9).sum(0)) / (1 + samples)
     rows = []
     for g, group in enumerate(order):
         best = [w for w in np.lexsort((-counts[g], -value[g])) if value[g, w] > 0 and counts[g, w] > 1][:top]
-        words = [
-            {
-                "word": names[w],
-                "count": int(counts[g, w]),
-                "others": int(counts[:, w].sum() - counts[g, w]),
-                "pmi": float(value[g, w]),
-                "low": float(interval[0, g, w]),
-                "high": float(interval[1, g, w]),
-                "p": float(p[g, w]),
-            }
-            for w in best
-        ]
+        words = []
+        for w in best:
+            count, total = float(counts[g, w]), float(counts[:, w].sum())
+            low, high = _pmi_interval(count, total, sizes[g] / sizes.sum())
+            row = {"word": names[w], "count": int(count), "others": int(total - count), "pmi": float(value[g, w])}
+            words.append({**row, "low": low, "high": high, "p": float(p[g, w])})
         rows.append({"group": group, "texts": int(sizes[g]), "words": words})
     return rows
 
@@ -129,15 +122,10 @@ def _surplus(counts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return np.asarray((counts - total * share) / np.sqrt(np.maximum(variance, 1e-12)))
 
 
-def _pmi_interval(
-    present: np.ndarray, number: np.ndarray, sizes: np.ndarray, samples: int, random: np.random.Generator
-) -> np.ndarray:
-    """The 95 % bootstrap interval of PMI, (2, G, W): texts are resampled within their group."""
-    drawn = []
-    for g, size in enumerate(sizes.astype(int)):
-        weights = random.multinomial(size, np.full(size, 1 / size), size=samples)
-        drawn.append(weights @ present[number == g].astype(float))  # (samples, W)
-    return np.asarray(np.quantile(pmi(np.stack(drawn, axis=1), sizes), [0.025, 0.975], axis=0))
+def _pmi_interval(count: float, total: float, share: float) -> tuple[float, float]:
+    """The 95 % interval of PMI: Wilson's, of the group's part of the texts with the word, over its part of all texts."""
+    low, high = wilson(count, int(total))
+    return float(np.log2(low / share)), float(np.log2(high / share))
 
 
 def preference(pairs: Sequence[StereotypePair], more: np.ndarray, less: np.ndarray) -> dict[str, Any]:

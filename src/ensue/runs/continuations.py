@@ -7,6 +7,7 @@ are batched, except for rounding.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -30,10 +31,12 @@ def continuations(run: LanguageRun, prompts: Sequence[str], how: Sampling, repor
     if not run.model.traits.steps or run.direction != "forward":
         raise InputError(f"{run.system} cannot continue a text", where=str(run), hint="use lstm, gpt or llama")
     texts: list[list[str]] = []
-    size = max(1, BATCH_ROWS // how.n)
+    size, begun = max(1, BATCH_ROWS // how.n), time.monotonic()
     for start in range(0, len(prompts), size):
         texts += _batch(run, prompts[start : start + size], replace(how, seed=how.seed + start))
-        report("progress", {"done": len(texts), "total": len(prompts)})
+        speed = len(texts) / max(time.monotonic() - begun, 1e-9)
+        pace = {"counts": "prompts", "per_second": speed, "left": (len(prompts) - len(texts)) / speed}
+        report("progress", {"done": len(texts), "total": len(prompts), **pace})
     return texts
 
 
