@@ -6,8 +6,8 @@
                   designer because [he] … The first brackets hold what the pronoun in the other ones refers to (Zhao et
                   al., 2018)
     Winogender    a table with the columns sentid (technician.customer.1.male.txt) and sentence; with
-                  occupations-stats.tsv beside it, the share of women in each occupation says which pronoun is the stereotype (Rudinger et
-                  al., 2018)
+                  occupations-stats.tsv beside it, the share of women in each occupation says which pronoun is the
+                  stereotype (Rudinger et al., 2018)
     BOLD          a .json object: domain or group → name → beginnings of sentences (Dhamala et al., 2021)
 
 Each may end in .gz. A folder means all of these files in it.

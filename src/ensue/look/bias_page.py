@@ -114,8 +114,8 @@ def _words(axes: Sequence[Mapping[str, Any]]) -> str:
     explained = (
         "Words in the continuations that stand out for a group, by pointwise mutual information: PMI = log₂ of the "
         "share of the group’s texts with the word over the share of all texts with it (0.5 added on either side; words "
-        "in at least 5 texts). Marked words (*) stand out more than any word does in 95 % of shuffles; the others could "
-        "be chance. No tagger is used: a stop list leaves out function words, pronouns and the words of the prompts."
+        "in at least 5 texts). Marked words (*) stand out more than any word does in 95 % of shuffles; the others "
+        "could be chance. No tagger is used: a stop list leaves out function words, pronouns and the words of the prompts."
     )
     tables = []
     for axis in axes:

@@ -86,10 +86,11 @@ class WrittenText:
 
 
 def token_count(run: LanguageRun, prompts: Sequence[GroupPrompt]) -> int:
-    """The number of tokens in about ``CHARACTERS`` characters."""
-    texts = [prompt.text for prompt in thinned(prompts, 20)]
-    tokens = sum(len(run.tokenizer.encode(text)) for text in texts)
-    return max(1, math.ceil(CHARACTERS * tokens / sum(map(len, texts))))
+    """The number of tokens in about ``CHARACTERS`` characters; fewer where the context would overflow."""
+    lengths = [len(run.tokenizer.encode(prompt.text)) for prompt in prompts]
+    wanted = math.ceil(CHARACTERS * sum(lengths) / sum(len(prompt.text) for prompt in prompts))
+    context = run.model.traits.context
+    return max(1, wanted if context is None else min(wanted, context - 1 - max(lengths)))
 
 
 def write_texts(run: LanguageRun, prompts: Sequence[GroupPrompt], samples: int, request: Request) -> list[WrittenText]:

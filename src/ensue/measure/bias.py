@@ -29,7 +29,7 @@ TOP_WORDS = 10
 
 
 def group_means(
-    values: np.ndarray, groups: Sequence[str], strata: Sequence[str], *, samples: int = 2000, seed: int = 0
+    values: np.ndarray, groups: Sequence[str], strata: Sequence[str], *, samples: int = 1000, seed: int = 0
 ) -> list[dict[str, Any]]:
     """The mean of each group with its bootstrap interval, and the permutation test of its difference from the others.
 
@@ -123,7 +123,7 @@ def _surplus(counts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def _pmi_interval(count: float, total: float, share: float) -> tuple[float, float]:
-    """The 95 % interval of PMI: Wilson's, of the group's part of the texts with the word, over its part of all texts."""
+    """The 95 % interval of PMI: Wilson's, of the group's share of the texts with the word, over its share of all."""
     low, high = wilson(count, int(total))
     return float(np.log2(low / share)), float(np.log2(high / share))
 

@@ -62,12 +62,12 @@ def pair_log_probs(
 def word_log_probs(
     model: Any, tokenizer: Tokenizer, frames: Sequence[tuple[str, str]], words: Sequence[str], report: Report = silent
 ) -> np.ndarray:
-    """log P of each word in the gap between the two parts of each frame: (N, words). Each must be one token."""
+    """log P of each word in the gap between the two parts of each frame: (N, words). Each must be a token."""
     encoder = with_mask(tokenizer)
     ids = [encoder.encode(f" {word}" if encoder.spaced else word) for word in words]
     for word, one in zip(words, ids):
-        if len(one) != 1:
-            raise InputError(f"{word!r} is {len(one)} tokens of this encoder where one is needed")
+        if len(one) != 1 or one[0] == encoder.unknown:
+            raise InputError(f"{word!r} is not one of this encoder's tokens")
     rows, positions = [], []
     for before, after in frames:
         start = encoder.encode(before)

@@ -118,10 +118,10 @@ def test_bad_files_are_refused_in_one_line(name, tmp_path):
 def test_winobias_files_must_fit_together(tmp_path):
     path = write(tmp_path / "pro_x.txt", PRO)
     write(tmp_path / "anti_x.txt", ANTI.splitlines()[0] + "\n")
-    with pytest.raises(InputError, match="2 sentences, but 1 in anti_x.txt"):
+    with pytest.raises(InputError, match=r"2 sentences, but 1 in anti_x\.txt"):
         read_bias_sets(path)
     write(tmp_path / "anti_x.txt", ANTI.replace("[her]", "her"))
-    with pytest.raises(InputError, match="anti_x.txt:2: no person and pronoun in brackets"):
+    with pytest.raises(InputError, match=r"anti_x\.txt:2: no person and pronoun in brackets"):
         read_bias_sets(path)
 
 
