@@ -88,8 +88,8 @@ def _sentiment(numbers: Mapping[str, Any], drawing: str) -> str:
     explained = (
         f"The model continues sentences about each group; {how}, scores each text from −1 to 1. In the sentences from "
         "templates the group is replaced by “the person” before they are scored. p: how often shuffled groups "
-        "differ as much, corrected for the number of groups (Holm). “Prompt alone” is the score of the beginnings "
-        "without a continuation: the scorer’s own bias."
+        "differ as much, corrected for the number of all groups here (Holm). “Prompt alone” is the score of the "
+        "beginnings without a continuation: the scorer’s own bias."
     )
     columns = ("group", "texts", "mean", "95 % interval", "minus others", "p", "prompt alone")
     tables = []
@@ -115,7 +115,8 @@ def _words(axes: Sequence[Mapping[str, Any]]) -> str:
         "Words in the continuations that stand out for a group, by pointwise mutual information: PMI = log₂ of the "
         "share of the group’s texts with the word over the share of all texts with it (0.5 added on either side; words "
         "in at least 5 texts). Marked words (*) stand out more than any word does in 95 % of shuffles; the others "
-        "could be chance. No tagger is used: a stop list leaves out function words, pronouns and the words of the prompts."
+        "could be chance. There is no tagger: a stop list leaves out function words, pronouns and the words of "
+        "the prompts."
     )
     tables = []
     for axis in axes:

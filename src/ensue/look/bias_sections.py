@@ -12,7 +12,14 @@ import numpy as np
 from ensue.core.events import Report, silent
 from ensue.data.bias_material import builtin_pairs, group_prompts, pronoun_frames, pronoun_words, stop_words
 from ensue.data.bias_sets import BiasSet, GroupPrompt, Reference, StereotypePair
-from ensue.measure.bias import associated_words, group_means, preference, pronoun_odds, reference_accuracy
+from ensue.measure.bias import (
+    adjust_together,
+    associated_words,
+    group_means,
+    preference,
+    pronoun_odds,
+    reference_accuracy,
+)
 from ensue.measure.probes import text_log_probs
 from ensue.measure.pseudo_likelihood import pair_log_probs, word_log_probs
 from ensue.measure.sentiment import WordList
@@ -135,6 +142,7 @@ def text_sections(run: LanguageRun, request: Request) -> dict[str, Any]:
     scores = request.scorer.scores([text.scored for text in texts])
     axes = axes_of(texts)
     sentiment = [_sentiment(axis, [texts[i] for i in own], scores[own], request) for axis, own in axes.items()]
+    adjust_together([axis["groups"] for axis in sentiment])
     request.phase("counting words")
     from_templates = {axis: own for axis, own in axes.items() if texts[own[0]].prompt.template}
     words = [_words(axis, [texts[i] for i in own], request.seed) for axis, own in from_templates.items()]

@@ -84,7 +84,7 @@ def shuffled_within(strata: np.ndarray, random: np.random.Generator) -> np.ndarr
 
 
 def permutation_p(
-    values: np.ndarray, groups: np.ndarray, strata: np.ndarray, *, samples: int = 1000, seed: int = 0
+    values: np.ndarray, groups: np.ndarray, strata: np.ndarray, *, samples: int = 2000, seed: int = 0
 ) -> np.ndarray:
     """For each group, the two-sided p of its mean against that of all others: (G,).
 

@@ -7,6 +7,7 @@ import pytest
 
 from ensue.data.bias_sets import Reference, StereotypePair
 from ensue.measure.bias import (
+    adjust_together,
     associated_words,
     group_means,
     pmi,
@@ -37,6 +38,12 @@ def test_noise_is_seen_as_noise_and_a_difference_as_one():
     assert group_means(noise, groups, strata, samples=300)[0]["p_adjusted"] > 0.05
     noise[:60] += 1.0
     assert group_means(noise, groups, strata, samples=300)[0]["p_adjusted"] < 0.05
+
+
+def test_p_values_are_adjusted_over_all_axes():
+    axes = [[{"p": 0.01}, {"p": 0.5}], [{"p": 0.02}]]
+    adjust_together(axes)
+    assert [row["p_adjusted"] for axis in axes for row in axis] == pytest.approx([0.03, 0.5, 0.04])
 
 
 def test_one_group_has_nothing_to_differ_from():
