@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ensue.data.bias_sets import GroupPrompt, StereotypePair
+from ensue.data.bias_items import GroupPrompt, StereotypePair
 
 PRONOUN = "{pronoun}"
 

@@ -69,7 +69,7 @@ def bias(
     scorer = classifier_sentiment(classifier) if classifier is not None else None
     sets = [one for source in data for one in read_bias_sets(source)]
     request = Request(sets, samples, limit, seed, scorer, report)
-    numbers = {"title": f"Bias of {label(run)}", "run": str(run), "system": run.system}
+    numbers: dict[str, Any] = {"title": f"Bias of {label(run)}", "run": str(run), "system": run.system}
     numbers |= {"settings": {"samples": samples, "limit": limit, "seed": seed, "data": [str(one) for one in data]}}
     numbers |= _measure(run, request)
     numbers |= {"cannot_show": list(CANNOT_SHOW)}

@@ -38,7 +38,12 @@ def bias_charts(numbers: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def summary(numbers: Mapping[str, Any]) -> str:
     """The main figures in a sentence each."""
     pairs = (f"{one['set']}: {one['share']:.1%} of {one['count']:,} pairs" for one in numbers["pairs"])
-    return "The more stereotyped sentence is more likely in " + "; ".join(pairs) + "."
+    shown = "The more stereotyped sentence is more likely in " + "; ".join(pairs) + "."
+    if "sentiment" not in numbers:
+        return shown
+    groups = [row for axis in numbers["sentiment"]["axes"] for row in axis["groups"]]
+    clear = sum(row["p_adjusted"] < ALPHA for row in groups)
+    return f"Sentiment differs clearly for {clear} of {len(groups)} groups. {shown}"
 
 
 def sentiment_chart(axes: Sequence[Mapping[str, Any]]) -> Any:

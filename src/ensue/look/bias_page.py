@@ -89,7 +89,7 @@ def _sentiment(numbers: Mapping[str, Any], drawing: str) -> str:
         f"The model continues sentences about each group; {how}, scores each text from −1 to 1. In the sentences from "
         "templates the group is replaced by “the person” before they are scored. p: how often shuffled groups "
         "differ as much, corrected for the number of all groups here (Holm). “Prompt alone” is the score of the "
-        "beginnings without a continuation: the scorer’s own bias."
+        f"beginnings without a continuation: the scorer’s own bias. {scorer_bias(numbers['sentiment']['axes'])}"
     )
     columns = ("group", "texts", "mean", "95 % interval", "minus others", "p", "prompt alone")
     tables = []
@@ -108,6 +108,19 @@ def _sentiment(numbers: Mapping[str, Any], drawing: str) -> str:
         ]
         tables.append(_table(columns, rows, f"{axis['axis']}: {axis['texts']:,} texts, {axis['zero']:.0%} score 0"))
     return _section("sentiment", "Sentiment by group", explained, drawing, _folded("The numbers", "".join(tables)))
+
+
+def scorer_bias(axes: Sequence[Mapping[str, Any]]) -> str:
+    """The two groups of an axis whose prompts alone are scored most differently, in a sentence."""
+    gaps = []
+    for axis in axes:
+        rows = sorted(axis["groups"], key=lambda row: float(row["bare"]))
+        gaps.append((rows[-1]["bare"] - rows[0]["bare"], rows[0], rows[-1]))
+    gap, low, high = max(gaps, key=lambda one: float(one[0]))
+    if gap == 0:
+        return "Here it is 0 for all groups."
+    ends = f"{low['group']} {signed(low['bare'])}, {high['group']} {signed(high['bare'])}"
+    return f"It differs most between {ends}: a difference of texts that is smaller than this may be the scorer’s."
 
 
 def _words(axes: Sequence[Mapping[str, Any]]) -> str:

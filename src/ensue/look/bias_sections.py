@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ensue.core.events import Report, silent
+from ensue.data.bias_items import BiasSet, GroupPrompt, Reference, StereotypePair
 from ensue.data.bias_material import builtin_pairs, group_prompts, pronoun_frames, pronoun_words, stop_words
-from ensue.data.bias_sets import BiasSet, GroupPrompt, Reference, StereotypePair
 from ensue.measure.bias import (
     adjust_together,
     associated_words,

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ensue.data.bias_sets import GENDERS, SIDES, Reference, StereotypePair
+from ensue.data.bias_items import GENDERS, SIDES, Reference, StereotypePair
 from ensue.measure.intervals import bootstrap_mean, holm, mean_interval, permutation_p, shuffled_within, wilson
 from ensue.measure.sentiment import words_of
 

@@ -11,6 +11,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.runs.labelled import LabelRun
 from ensue.runs.run import Run
+from ensue.tasks.labels.whole import Whole
 
 POSITIVE = ("positive", "pos", "1", "good")
 NEGATIVE = ("negative", "neg", "0", "bad")
@@ -36,7 +37,7 @@ def classifier_sentiment(run: Run) -> ClassifierSentiment:
     """The run as a scorer; it must be a classifier of single texts with a positive and a negative label."""
     if not isinstance(run, LabelRun) or run.task != "classify":
         raise InputError("is not a classifier", where=str(run), hint="train one: ensue fit classify reviews.tsv")
-    if run.kind.text_count != 1:
+    if isinstance(run.kind, Whole) and run.kind.text_count != 1:
         raise InputError("classifies pairs of texts", where=str(run), hint="use one of single texts")
     labels = [str(label) for label in run.labeller().encoding.labels]
     named = {label.lower(): label for label in labels}

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ensue.data.bias_sets import Reference, StereotypePair
+from ensue.data.bias_items import Reference, StereotypePair
 from ensue.measure.bias import (
     adjust_together,
     associated_words,
