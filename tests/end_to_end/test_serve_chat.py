@@ -106,7 +106,8 @@ def test_a_special_token_among_the_alternatives_has_no_bytes(client, run):
 
 
 def test_usage_in_every_piece(client):
-    used = [one["usage"]["completion_tokens"] for one in chunks(client, stream_options={"continuous_usage_stats": True})]
+    pieces = chunks(client, stream_options={"continuous_usage_stats": True})
+    used = [one["usage"]["completion_tokens"] for one in pieces]
     assert used == list(range(1, 7))
 
 

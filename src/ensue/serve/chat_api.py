@@ -31,10 +31,8 @@ from ensue.serve.completions_api import (
 from ensue.serve.errors import ApiError
 from ensue.serve.model_registry import ServedModel
 
-TEXT_ONLY = "models here answer with plain text"
-NO_EFFECT = "leave it out"
-UNSUPPORTED = {name: TEXT_ONLY for name in ("tools", "functions", "response_format")}
-"""Why an option is not supported."""
+TEXT_ONLY = ("tools", "functions", "response_format")
+"""Options that ask for something else than text."""
 
 
 async def create_chat_completion(
@@ -43,7 +41,8 @@ async def create_chat_completion(
     """Answer a conversation."""
     model.engine()  # raises ApiError if the model cannot complete text
     if name := body.unsupported:
-        raise ApiError(400, f"{name} is not supported: {UNSUPPORTED.get(name, NO_EFFECT)}", param=name)
+        why = ": models here answer with plain text" if name in TEXT_ONLY else ""
+        raise ApiError(400, f"{name} is not supported{why}", param=name)
     if body.top_logprobs and not body.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs")
     builders = _builders(model, body, await _prompt(model, body, request))
