@@ -60,11 +60,11 @@ export class Conversation {
   }
 }
 
-/** What was typed and not sent, and the system prompt. */
-export const storeDraft = (draft, system) => keep(DRAFT, JSON.stringify({ draft, system }));
+/** What was typed and not sent, the system prompt, and the message that is being edited. */
+export const storeDraft = (draft, system, editing) => keep(DRAFT, JSON.stringify({ draft, system, editing }));
 export function restoredDraft() {
-  const { draft, system } = read(DRAFT) ?? {};
-  return { draft: String(draft ?? ""), system: String(system ?? "") };
+  const { draft, system, editing } = read(DRAFT) ?? {};
+  return { draft: String(draft ?? ""), system: String(system ?? ""), editing: typeof editing?.text === "string" ? editing : null };
 }
 export function forget() {
   for (const key of [KEY, DRAFT]) keep(key, null);

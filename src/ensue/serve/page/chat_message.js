@@ -17,7 +17,7 @@ export function fill(text, node, view) {
 /** How many tokens an answer has and how fast they came, in words. */
 export function facts({ timing, finish, settings, text, error }) {
   const { tokens = 0, first = 0, last = 0 } = timing ?? {};
-  const parts = tokens ? [`${tokens} token${tokens === 1 ? "" : "s"}`, `first after ${first.toFixed(2)} s`] : [];
+  const parts = tokens ? [`${tokens} token${tokens === 1 ? "" : "s"}`, `first token after ${first.toFixed(2)} s`] : [];
   if (tokens > 1 && last > first) parts.push(`${((tokens - 1) / (last - first)).toFixed(0)} tokens/s`);
   if (settings?.temperature > 0) parts.push(`seed ${settings.seed}`);
   if (REASONS[finish]) parts.push(REASONS[finish]);
@@ -27,45 +27,49 @@ export function facts({ timing, finish, settings, text, error }) {
 
 /** The element of a message; `can` holds what its buttons do. */
 export function messageOf(conversation, index, view, can) {
-  const node = conversation.nodes[index], own = node.role === "user", text = make("div");
-  own ? (text.className = "text", text.append(node.text)) : fill(text, node, view);
-  const act = (name, label, work, more = {}) => button(name, work, { "aria-label": label, "data-act": label, ...more });
-  const buttons = make("div", { className: "row acts" }, ...switcher(conversation, index, act, can.choose));
-  if (own) buttons.append(act("Edit", "Edit this message", () => can.edit(index)));
-  else buttons.append(act("Retry", "Answer again", () => can.retry(index)));
-  buttons.append(act("Copy", "Copy this text", async (event) => { event.target.textContent = (await copy(node.text)) ? "Copied" : "Cannot copy"; }));
-  const item = make("li", { className: `message ${node.role}` }, make("h2", {}, own ? "You" : node.model), text);
-  if (!own) item.append(make("p", { className: "soft facts" }, facts(node)));
-  if (node.error) item.append(failure(node, () => can.retry(index)));
-  item.append(buttons);
-  return item;
+  const node = conversation.nodes[index], own = node.role === "user", text = make("div", { className: "text" }, own ? node.text : "");
+  if (!own) fill(text, node, view);
+  return make("li", { className: `message ${node.role}` }, make("h2", {}, own ? "You" : node.model), text, ...belowText(conversation, index, can));
 }
-function failure(node, retry) {
-  const again = button("Try again", retry), hint = node.hint ? ` ${node.hint}` : "";
-  return make("div", { className: "row" }, make("p", { className: "error", role: "alert" }, `${node.error}.${hint}`), again);
+/** Make everything again but the text, in which somebody may be reading. */
+export function refresh(item, conversation, index, can) {
+  const text = item.querySelector(".text");
+  while (text.nextSibling) text.nextSibling.remove();
+  item.append(...belowText(conversation, index, can));
+}
+/** Facts, error and buttons of a message. */
+function belowText(conversation, index, can) {
+  const node = conversation.nodes[index], own = node.role === "user", parts = [];
+  const act = (name, label, work, more = {}) => Object.assign(button(name, work, { title: label, "data-act": label }), more);
+  if (!own) parts.push(make("p", { className: "soft facts" }, facts(node)));
+  if (node.error) parts.push(make("p", { className: "error", role: "alert" }, [`${node.error}.`, node.hint].filter(Boolean).join(" ")));
+  const buttons = own ? [act("Edit", "Edit this message", () => can.edit(index))]
+    : [act(node.error ? "Try again" : "Retry", "Answer again", () => can.retry(index), { className: node.error ? "again" : "" })];
+  buttons.push(act("Copy", "Copy this text", async (event) => { event.target.textContent = (await copy(node.text)) ? "Copied" : "Cannot copy"; }));
+  return [...parts, make("div", { className: "row acts" }, ...switcher(conversation, index, act, can), ...buttons)];
 }
 /** ‹ 2/3 › for a message with several versions. */
-function switcher(conversation, index, act, choose) {
+function switcher(conversation, index, act, can) {
   const versions = conversation.versions(index), at = versions.indexOf(index);
   if (versions.length < 2) return [];
-  const to = (step) => () => choose(versions[at + step], step);
+  const to = (step) => () => can.choose(versions[at + step], step);
   return [
-    act("‹", "Earlier version", to(-1), { disabled: at === 0 }),
+    act("‹", "Earlier version", to(-1), { ariaLabel: "Earlier version", disabled: at === 0, last: at === 0 }),
     make("span", { className: "number" }, `${at + 1}/${versions.length}`),
-    act("›", "Later version", to(1), { disabled: at === versions.length - 1 }),
+    act("›", "Later version", to(1), { ariaLabel: "Later version", disabled: at === versions.length - 1, last: at === versions.length - 1 }),
   ];
 }
-/** A field in place of a message, to change it. */
-export function editor(item, node, send, cancel) {
-  const field = make("textarea", { value: node.text, "aria-label": "Edit this message" });
-  const save = () => field.value.trim() && send(field.value);
+/** A field in place of a message, to change it; `can` holds what happens when one types, sends or cancels. */
+export function editor(item, text, can) {
+  const field = make("textarea", { value: text, "aria-label": "Edit this message" }), save = () => field.value.trim() && can.send(field.value);
   sendOnEnter(field, save);
+  field.addEventListener("input", () => can.typed(field.value));
   field.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     event.stopPropagation();
-    cancel();
+    can.cancel();
   });
-  item.replaceChildren(make("h2", {}, "You"), field, row(button("Send", save, { className: "main" }), button("Cancel", cancel)));
+  item.replaceChildren(make("h2", {}, "You"), field, row(button("Send", save, { className: "main" }), button("Cancel", can.cancel)));
   field.focus();
 }
 /** Enter sends and Shift+Enter begins a line; with a touch screen's keyboard, which has no Shift+Enter, only the button sends. */
