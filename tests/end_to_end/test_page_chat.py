@@ -170,9 +170,8 @@ def test_markup_and_parts_of_characters_are_shown_as_text(opened):
     send(page, f"</textarea>{SHOUT}")
     assert texts(page) == [f"</textarea>{SHOUT}", b"".join(parts).decode()]
     assert "é" in page.locator(".piece").all_text_contents()[3] and page.locator(".piece").count() == 6
-    assert (
-        "65 of 64 tokens of context: the model no longer sees the oldest part" == page.locator(".used").text_content()
-    )
+    said = page.locator(".used").text_content()
+    assert said == "65 of 64 tokens of context: the model no longer sees the oldest part"
     page.locator(".piece").nth(3).hover()
     page.locator("#token-tip .bars").nth(1).wait_for()  # one of each token of the character
     page.get_by_label("answers as").select_option("text")

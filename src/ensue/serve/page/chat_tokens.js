@@ -63,7 +63,7 @@ export function tokenBox() {
   box.addEventListener("pointerenter", () => clearTimeout(leaving));
   box.addEventListener("pointerleave", leave);
   const watch = (text) => {
-    for (const kind of ["pointerover", "focusin", "click"]) text.addEventListener(kind, (event) => show(event.target));
+    for (const kind of ["pointermove", "focusin", "click"]) text.addEventListener(kind, (event) => show(event.target)); // not pointerover: text that streams under a resting pointer shows nothing
     text.addEventListener("pointerout", (event) => event.pointerType === "mouse" && leave());
     text.addEventListener("focusout", hide);
     moveWithArrows(text);
