@@ -180,6 +180,33 @@ def test_markup_and_parts_of_characters_are_shown_as_text(opened):
     assert page.locator("main img, main b:not(.tip b)").count() == 0 and "<b>x</b>" in shown.text_content()
 
 
+def test_a_full_or_damaged_storage_loses_no_more_than_it_must(opened):
+    page = opened.open(SHORT)
+    limit = """(most) => {
+        const keep = Storage.prototype.setItem;
+        Storage.prototype.setItem = function (key, text) {
+            if (text.length > most) throw new Error("full");
+            keep.call(this, key, text);
+        };
+    }"""
+    page.evaluate(limit, 2000)  # room for the texts
+    send(page, "the rain")
+    before = texts(page)
+    page.reload()
+    page.wait_for_selector(".message")
+    assert texts(page) == before and page.locator(".piece").count() == 0
+    page.evaluate(limit, 10)  # for nothing
+    send(page, "the sun")
+    page.get_by_text("too long to survive a reload").wait_for()
+    damaged = ('{"nodes":[{"role":"user","text":"x","parent":-1,"next":0}],"first":0}', '{"nodes":[null],"first":0}', "[")
+    for text in damaged:
+        page.reload()
+        page.evaluate("(text) => sessionStorage.setItem('ensue-chat', text)", text)
+        page.reload()
+        page.wait_for_selector(".composer")
+        assert texts(page) == []
+
+
 def test_it_works_on_a_phone(browser, address):
     context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     opened = Opened(context, address)

@@ -88,6 +88,6 @@ function read(key) {
 /** Messages come after their parents, so a stored conversation without cycles ends. */
 function wellFormed(node, index, nodes) {
   const after = (at) => at === -1 || (Number.isInteger(at) && at > index && at < nodes.length);
-  return node && typeof node.text === "string" && ["user", "assistant"].includes(node.role) && Number.isInteger(node.parent) && node.parent < index && after(node.next) && (node.pieces === undefined || Array.isArray(node.pieces));
+  return node && typeof node.text === "string" && ["user", "assistant"].includes(node.role) && Number.isInteger(node.parent) && node.parent < index && after(node.next) && (node.pieces ?? []).every?.((piece) => typeof piece?.[0] === "string" && Array.isArray(piece[1]));
 }
 const exportedToken = ([token, logprob, best]) => ({ token, logprob, top_logprobs: best.map(([other, value]) => ({ token: other, logprob: value })) });

@@ -19,7 +19,7 @@ export function facts({ timing, finish, settings, text, error }) {
   const { tokens = 0, first = 0, last = 0 } = timing ?? {};
   const parts = tokens ? [`${tokens} token${tokens === 1 ? "" : "s"}`, `first token after ${first.toFixed(2)} s`] : [];
   if (tokens > 1 && last > first) parts.push(`${((tokens - 1) / (last - first)).toFixed(0)} tokens/s`);
-  if (settings?.temperature > 0) parts.push(`seed ${settings.seed}`);
+  if (tokens && settings?.temperature > 0) parts.push(`seed ${settings.seed}`);
   if (REASONS[finish]) parts.push(REASONS[finish]);
   if (finish && !text && !error) parts.push("empty answer");
   return parts.join(" · ");

@@ -1,7 +1,7 @@
 // A small part of Markdown as elements: code blocks, headings, lists, bold, italics, code. All else stays text.
 import { make } from "./ui.js";
 
-const ITEM = /^\s*(?:[-*+]|(\d{1,9})[.)])\s+(.*)$/, HEADING = /^#{1,6}\s+(.*)$/, FENCE = /^\s*```/;
+const ITEM = /^\s*(?:[-*+]|(\d{1,9})[.)])\s+(.*)$/, HEADING = /^#{1,6}\s+(.*)$/, FENCE = /^\s*```[^`]*$/;
 const INLINE = /`([^`\n]+)`|\*\*([^*\n]+)\*\*|\*([^\s*][^*\n]*)\*/g; // no part can match twice, so the time is linear
 const TAGS = ["code", "strong", "em"];
 
