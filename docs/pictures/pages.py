@@ -77,7 +77,8 @@ def train(folder):
     minilm_run(folder / "minilm")
     if not (folder / "smollm2").exists():
         get("smollm2", out=folder / "smollm2")
-    return [*(folder / name for name in wanted), folder / "minilm", folder / "smollm2", *starter_runs(folder / "first")[1:]]
+    own = [folder / name for name in (*wanted, "minilm", "smollm2")]
+    return [*own, *starter_runs(folder / "first")[1:]]
 
 
 def settle(page, name):

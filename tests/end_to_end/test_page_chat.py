@@ -198,8 +198,8 @@ def test_a_full_or_damaged_storage_loses_no_more_than_it_must(opened):
     page.evaluate(limit, 10)  # for nothing
     send(page, "the sun")
     page.get_by_text("too long to survive a reload").wait_for()
-    damaged = ('{"nodes":[{"role":"user","text":"x","parent":-1,"next":0}],"first":0}', '{"nodes":[null],"first":0}', "[")
-    for text in damaged:
+    circle = '{"nodes":[{"role":"user","text":"x","parent":-1,"next":0}],"first":0}'
+    for text in (circle, '{"nodes":[null],"first":0}', "["):
         page.reload()
         page.evaluate("(text) => sessionStorage.setItem('ensue-chat', text)", text)
         page.reload()
