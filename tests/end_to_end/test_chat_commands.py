@@ -161,3 +161,13 @@ def test_settings_of_a_chat_that_are_damaged_are_refused(run, tmp_path, chat):
     (copy / "config.json").write_text(json.dumps({**config, "chat": chat}))
     answer = ensue("chat", copy, "-m", "hi", "--no-verify")
     assert answer.code == 2 and "config.json" in answer.err and "Traceback" not in answer.err
+
+
+def test_a_conversation_can_keep_its_keys_and_values_in_bf16(run, runs):
+    words = ("chat", run, "-m", "the rain", "--max-tokens", 5, "--temperature", 0, "--json")
+    answer = ensue(*words, "--kv-cache", "bf16")
+    assert answer.code == 0 and len(answer.json["answers"]) == 1, answer.err
+    wrong = ensue(*words, "--kv-cache", "int3")
+    assert wrong.code == 2 and "int3" in wrong.err and "bf16" in wrong.err
+    refused = ensue("generate", runs / "lstm", "--kv-cache", "bf16")
+    assert refused.code == 2 and "has no key–value cache" in refused.err

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from ensue.cli.options import Columns, Data, Field, Int8, Json, NoVerify, RunPath, Seed
+from ensue.cli.options import Columns, Data, Field, Int8, Json, KeyValueCacheType, NoVerify, RunPath, Seed
 from ensue.cli.output import print_bar, print_json, print_line, print_lines, print_table
 from ensue.core.errors import InputError
 from ensue.core.escapes import escape_controls
@@ -108,6 +108,7 @@ def generate(
     num_samples: Annotated[int, Option(help="number of texts to generate; each is shown with its score")] = 1,
     seed: Seed = 0,
     int8: Int8 = False,
+    kv_cache: KeyValueCacheType = "float32",
     no_verify: NoVerify = False,
     as_json: Json = False,
     tokens: Annotated[int | None, Option(hidden=True)] = None,
@@ -119,6 +120,7 @@ def generate(
     tokens, n = max_tokens if tokens is None else tokens, num_samples if n is None else n  # the old names win
     loaded = load(run)
     sampling = {"tokens": tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "n": n, "seed": seed}
+    loaded.use_cache_type(kv_cache)
     texts = loaded.generate(prompt, int8=int8, **sampling)
     if as_json:
         samples = [text.as_dict() for text in texts]

@@ -13,7 +13,7 @@ Legend: R rows, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ensue.search.model_step import model_step, set_eval
+from ensue.search.prefix_cache import Prefix, PrefixCache
 from ensue.search.sampling import Sampling, next_tokens
 
 
@@ -49,7 +50,8 @@ class Row:
     best: int = 0
     """The number of most probable tokens to report with each token."""
     generator: torch.Generator = field(init=False)
-    count: int = 0
+    drawn: list[int] = field(default_factory=list)
+    """Its tokens so far."""
 
     def __post_init__(self) -> None:
         self.generator = torch.Generator().manual_seed(self.how.seed)
@@ -59,9 +61,9 @@ class Row:
         token = int(next_tokens(log_probs[None], self.how, self.generator))
         top = log_probs.topk(min(self.best, len(log_probs)))
         best = list(zip(top.indices.tolist(), top.values.tolist()))
-        self.count += 1
+        self.drawn.append(token)
         ended = token in self.ends
-        return DrawnToken(token, float(log_probs[token]), best, ended or self.count >= self.how.tokens, ended)
+        return DrawnToken(token, float(log_probs[token]), best, ended or len(self.drawn) >= self.how.tokens, ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +86,10 @@ def _draw(row: Row, log_probs: Tensor) -> DrawnToken | Exception:
 class ContinuousBatch:
     """The rows that a language model is generating."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, prefixes: PrefixCache | None = None) -> None:
+        """With ``prefixes`` the states of rows that leave are stored, for rows that begin alike."""
         set_eval(model)
-        self.model = model
+        self.model, self.prefixes = model, prefixes
         self.rows: list[Row] = []
         self._state: Any = None
         self._logits = torch.zeros(0, 0)  # (R, V), for the next token of each row
@@ -97,14 +100,27 @@ class ContinuousBatch:
     @torch.no_grad()
     def join(self, rows: Sequence[Row]) -> None:
         """Read the prompts of new rows, in batches of equal length; they take part in the next step."""
-        rows = sorted(rows, key=lambda row: len(row.prompt))
+        known, new = self._known_prefixes(rows)
+        new.sort(key=lambda row: len(row.prompt))
         states, logits = [], []
-        for _, equal in groupby(rows, key=lambda row: len(row.prompt)):
+        for row, prefix in known:
+            output = model_step(self.model, row.prompt[None, len(prefix.tokens) :], prefix.state)
+            states.append(output.state)
+            logits.append(output.logits)
+        for _, equal in groupby(new, key=lambda row: len(row.prompt)):
             prompts = torch.stack([row.prompt for row in equal])
             output = model_step(self.model, prompts, self.model.start(len(prompts)))
             states.append(output.state)
             logits.append(output.logits)
-        self._add(rows, states, logits)
+        self._add([*(row for row, _ in known), *new], states, logits)
+
+    def _known_prefixes(self, rows: Sequence[Row]) -> tuple[list[tuple[Row, Prefix]], list[Row]]:
+        """Rows whose beginning was read before, with its state, and the others."""
+        if self.prefixes is None:
+            return [], list(rows)
+        found = [(row, self.prefixes.take(row.prompt.tolist())) for row in rows]
+        known = [(row, prefix) for row, prefix in found if prefix is not None]
+        return known, [row for row, prefix in found if prefix is None]
 
     @torch.no_grad()
     def pause(self, rows: Sequence[Row]) -> list[PausedRow]:
@@ -132,9 +148,12 @@ class ContinuousBatch:
         self._logits = torch.cat(list(logits))
         self.rows += rows
 
-    def leave(self, rows: Sequence[Row]) -> None:
-        """Remove rows before they end; rows that already left are ignored."""
+    @torch.no_grad()
+    def leave(self, rows: Sequence[Row], store: bool = False) -> None:
+        """Remove rows before they end; rows that already left are ignored. ``store`` their states as prefixes."""
         gone = {id(row) for row in rows}
+        if store:
+            self._store({i: row.drawn for i, row in enumerate(self.rows) if id(row) in gone})
         self._keep([i for i, row in enumerate(self.rows) if id(row) not in gone])
 
     @torch.no_grad()
@@ -143,6 +162,8 @@ class ContinuousBatch:
         log_probs = self._logits.cpu().double().log_softmax(-1)
         drawn = [(row, _draw(row, values)) for row, values in zip(self.rows, log_probs)]
         open_rows = {i: one.token for i, (_, one) in enumerate(drawn) if isinstance(one, DrawnToken) and not one.last}
+        ended = {i: row.drawn[:-1] for i, (row, one) in enumerate(drawn) if isinstance(one, DrawnToken) and one.last}
+        self._store(ended)  # the last token was drawn, and not read
         self._keep(list(open_rows))
         if self.rows:
             tokens = torch.tensor([[token] for token in open_rows.values()], device=self._logits.device)
@@ -160,3 +181,12 @@ class ContinuousBatch:
             return
         index = torch.tensor(kept, device=self._logits.device)
         self._state, self._logits = self._state.rows(index), self._logits.index_select(0, index)
+
+    def _store(self, left: Mapping[int, Sequence[int]]) -> None:
+        """Store the states of rows by number, with what each read after its prompt."""
+        for number, after in left.items() if self.prefixes is not None else ():
+            assert self.prefixes is not None
+            read = [*self.rows[number].prompt.tolist(), *after]
+            state = self._state.rows(torch.tensor([number], device=self._logits.device))
+            cut = state.first(len(read), of=len(read))
+            self.prefixes.put(read, state if cut is None else cut.fork())
