@@ -33,12 +33,17 @@ class Answer:
     """Why it ended: stop (an end token), length (the most tokens), or empty while it goes on."""
 
 
+def can_chat(run: Run) -> bool:
+    """Return whether a run has a chat template."""
+    return run.config.get(CHAT) is not None and run.folder.chat.exists() and isinstance(run.tokenizer, SubwordTokenizer)
+
+
 def chat_template(run: Run) -> ChatTemplate:
     """Return the chat template of a run; raise InputError if it has none."""
-    described, path = run.config.get(CHAT), run.folder.chat
-    if described is None or not path.exists() or not isinstance(run.tokenizer, SubwordTokenizer):
+    if not can_chat(run) or not isinstance(run.tokenizer, SubwordTokenizer):
         hint = "`ensue get smollm2` makes one that can"
         raise InputError("has no chat template, so it cannot chat", where=str(run.folder.path), hint=hint)
+    described, path = run.config[CHAT], run.folder.chat
     run.folder.verify(path.name)
     given = {described["begin"], described["end"], *described["stop"]} - {""}
     unknown = sorted(given - set(run.tokenizer.named))

@@ -91,6 +91,11 @@ class SubwordTokenizer(LibraryTokenizer):
         known = (self._bytes[token] for token in as_list(ids) if token < self.size)
         return b"".join(known).decode("utf-8", "replace")
 
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the bytes that a token stands for; None for a special token, which is no text."""
+        known = self._bytes[token] if token < self.size else b""
+        return known or None
+
     def name(self, token: int) -> str:
         """Return the token in printable form."""
         if token >= self.size:  # a model may have more tokens than its tokenizer
