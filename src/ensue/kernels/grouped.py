@@ -28,6 +28,10 @@ from ensue.kernels.threads import is_fake, loopable, run
 PANEL, FILLED = 16, 32
 """Outputs that lie side by side, and the multiple that their number is padded to."""
 BITS = (4, 8)
+GROUP = 32
+"""Inputs of a group where we make them; GGUF's Q4_1 and Q8_0 have the same."""
+AT_ONCE = 1 << 25
+"""Weights that are decoded at once, about; 128 MB in float32."""
 
 
 class GroupedWeight(nn.Module):
@@ -55,7 +59,15 @@ class GroupedWeight(nn.Module):
     @property
     def weight(self) -> Tensor:
         """W (out, in) in float32."""
-        return decode_panels(self.codes, self.scales, self.offsets)[: self.out_features]
+        return self.slice(0, self.out_features)
+
+    def slice(self, start: int, count: int) -> Tensor:
+        """``count`` rows from ``start``, or as many as there are, in float32."""
+        last = min(self.out_features, start + count)
+        panels = slice(start // PANEL, -(-last // PANEL))
+        offsets = None if self.offsets is None else self.offsets[panels]
+        rows: Tensor = decode_panels(self.codes[panels], self.scales[panels], offsets)
+        return rows[start % PANEL :][: last - start]
 
     def rows(self, index: Tensor) -> Tensor:
         """The rows W_j for ``index`` (…,), (…, in) in float32."""
@@ -101,7 +113,15 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, layer: GroupedLinear) -> Tensor:
         """y."""
         ctx.layer = layer
-        return matmul(x, layer.weight.to(x.dtype), layer.get_buffer("bias") if layer.bias is not None else None)
+        bias = layer.get_buffer("bias") if layer.bias is not None else None
+        step = max(1, AT_ONCE // (FILLED * layer.in_features)) * FILLED
+        if step >= layer.out_features:
+            return matmul(x, layer.weight.to(x.dtype), bias)
+        y = x.new_empty(len(x), layer.out_features)  # an output layer in float32 may not fit into memory
+        for start in range(0, layer.out_features, step):
+            here = slice(start, start + step)
+            y[:, here] = matmul(x, layer.slice(start, step).to(x.dtype), None if bias is None else bias[here])
+        return y
 
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
@@ -198,3 +218,26 @@ def group_weights(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> tupl
     ]
     assert panels[0] is not None
     return packed.permute(0, 2, 3, 1, 4).contiguous(), panels[0], panels[1]
+
+
+def quantise_groups(weight: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the codes of a matrix (n, in), and scales and offsets in float16, as ``group_weights`` takes them.
+
+        8 bits    s = max |w| / 127                              c = w / s          −127 … 127
+        4 bits    o = min w,  s = (max w − o) / 15               c = (w − o) / s    0 … 15
+
+    >>> codes, scales, offsets = quantise_groups(torch.arange(32.0)[None] - 16, 4)
+    >>> codes[0, 0, ::8].tolist(), offsets.tolist()
+    ([0, 4, 8, 12], [[-16.0]])
+    """
+    w = weight.float().unflatten(1, (-1, GROUP))
+    offsets = None
+    if bits == 4:
+        offsets = w.amin(-1).half()
+        w = w - offsets.float()[..., None]
+        scales, low, high = (w.amax(-1) / 15).half(), 0, 15
+    else:
+        scales, low, high = (w.abs().amax(-1) / 127).half(), -127, 127
+    steps = torch.where(scales == 0, 1, scales).float()[..., None]
+    codes = (w / steps).round_().clamp_(low, high).to(torch.uint8 if bits == 4 else torch.int8)
+    return codes, scales, offsets

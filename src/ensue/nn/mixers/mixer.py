@@ -13,8 +13,9 @@ Legend: B rows, T tokens, D width, H heads.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
@@ -141,9 +142,22 @@ def parse_pattern(text: str, layers: int) -> list[str]:
     for one in text.split(","):
         mixer, times, count = one.strip().partition("*")
         if times and not (count.isdecimal() and 0 < int(count) <= MAX_REPEATS):
-            raise InputError(f"attention = {text!r}: {one!r} is not mixer*times", hint="for example local:span=64*5,full")
+            raise InputError(
+                f"attention = {text!r}: {one!r} is not mixer*times", hint="for example local:span=64*5,full"
+            )
         pattern += [mixer] * (int(count) if times else 1)
     return [pattern[layer % len(pattern)] for layer in range(layers)]
+
+
+def pattern_text(mixers: Sequence[str]) -> str:
+    """The shortest pattern of which ``parse_pattern`` makes the mixers of these layers.
+
+    >>> pattern_text(["local", "local", "full", "local", "local"])
+    'local*2,full'
+    """
+    size = next(n for n in range(1, len(mixers) + 1) if all(one == mixers[at % n] for at, one in enumerate(mixers)))
+    runs = [(mixer, len(list(many))) for mixer, many in groupby(mixers[:size])]
+    return ",".join(f"{mixer}*{count}" if count > 1 else mixer for mixer, count in runs)
 
 
 def build_mixer(text: str, config: MixerConfig) -> Mixer:
