@@ -30,6 +30,8 @@ PANEL, FILLED = 16, 32
 BITS = (4, 8)
 GROUP = 32
 """Inputs of a group where we make them; GGUF's Q4_1 and Q8_0 have the same."""
+ROWS_AT_ONCE = 512
+"""Rows that are looked up at once."""
 AT_ONCE = 1 << 25
 """Weights that are decoded at once, about; 128 MB in float32."""
 
@@ -61,6 +63,11 @@ class GroupedWeight(nn.Module):
         """W (out, in) in float32."""
         return self.slice(0, self.out_features)
 
+    @property
+    def example(self) -> Tensor:
+        """An empty tensor of the type and on the device of ``weight``."""
+        return self.scales.new_empty(0, dtype=torch.float32)
+
     def slice(self, start: int, count: int) -> Tensor:
         """``count`` rows from ``start``, or as many as there are, in float32."""
         last = min(self.out_features, start + count)
@@ -71,13 +78,19 @@ class GroupedWeight(nn.Module):
 
     def rows(self, index: Tensor) -> Tensor:
         """The rows W_j for ``index`` (…,), (…, in) in float32."""
-        panel, lane = index.flatten() // PANEL, index.flatten() % PANEL
-        codes = self.codes[panel, ..., lane, :][..., None, :]
+        rows = [self._few_rows(some) for some in torch.split(index.flatten(), ROWS_AT_ONCE)]
+        return (torch.cat(rows) if len(rows) != 1 else rows[0]).view(*index.shape, self.in_features)
+
+    def _few_rows(self, index: Tensor) -> Tensor:
+        """Rows (n, in); whole panels first, as torch would copy all of them to index panels and lanes at once."""
+        panel, lane, n = index // PANEL, index % PANEL, torch.arange(len(index), device=index.device)
+        codes = self.codes.index_select(0, panel)[n, ..., lane, :][..., None, :]
         scales, offsets = (
-            None if one is None else one[panel, :, lane][..., None] for one in (self.scales, self.offsets)
+            None if one is None else one.index_select(0, panel)[n, :, lane][..., None]
+            for one in (self.scales, self.offsets)
         )
         assert scales is not None
-        return decoded(*separated(codes, scales, offsets)).view(*index.shape, self.in_features)
+        return decoded(*separated(codes, scales, offsets))
 
     def apart(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Codes (out, G, group), scales and offsets (out, G): what ``group_weights`` made the panels of."""
@@ -230,7 +243,7 @@ def quantise_groups(weight: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor |
     >>> codes[0, 0, ::8].tolist(), offsets.tolist()
     ([0, 4, 8, 12], [[-16.0]])
     """
-    w = weight.float().unflatten(1, (-1, GROUP))
+    w = weight.float().view(len(weight), -1, GROUP)
     offsets = None
     if bits == 4:
         offsets = w.amin(-1).half()

@@ -38,7 +38,7 @@ from ensue.nn.key_value_cache import KeyValueCache
 from ensue.nn.layout import Layout
 from ensue.nn.positions import POSITIONS, ScaledInput
 from ensue.nn.protocol import Output, Traits, Wants
-from ensue.nn.state import State
+from ensue.nn.state import State, example_of
 from ensue.nn.trunk import Clock, TrunkState
 from ensue.nn.trunk_config import TrunkConfig, build_trunk, initialise, last_norm
 
@@ -176,8 +176,8 @@ class GPTLanguageModel(LanguageModel):
 
     def start(self, rows: int) -> GPTState:
         """Return the state before the first token."""
-        tokens = torch.zeros(rows, 0, dtype=torch.long, device=self.embed.weight.device)
-        return GPTState(tokens, self.blocks.start(rows))
+        trunk = self.blocks.start(rows)
+        return GPTState(torch.zeros(rows, 0, dtype=torch.long, device=trunk.clock.lengths.device), trunk)
 
     def forward(
         self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
@@ -263,7 +263,7 @@ class GPTLanguageModel(LanguageModel):
         hidden, states = [], []
         for b in range(len(tokens)):
             after, length = self._row(state, b), T if lengths is None else int(lengths[b])
-            y = self.embed.weight.new_zeros(1, 0, self.config.hidden)
+            y = example_of(self.embed).new_zeros(1, 0, self.config.hidden)
             if length:
                 y, after = self._slide(tokens[b : b + 1, :length], after)
             hidden.append(nn.functional.pad(y, (0, 0, 0, T - length)))

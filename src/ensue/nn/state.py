@@ -90,6 +90,12 @@ def zeros_beside(parameter: Tensor, *size: int) -> Tensor:
     return torch.zeros(size, dtype=parameter.dtype, device=parameter.device)
 
 
+def example_of(layer: Any) -> Tensor:
+    """Return a tensor of the dtype and device of a layer's weights, which are not decoded for that."""
+    example: Tensor | None = getattr(layer, "example", None)
+    return layer.weight if example is None else example  # type: ignore[no-any-return]
+
+
 def _changed(value: Any, on_tensor: Callable[[Tensor], Tensor], on_state: Callable[[Any], Any]) -> Any:
     if isinstance(value, Tensor):
         return on_tensor(value)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ensue
 from ensue.core.files import atomic_file, write_text
 from ensue.core.run_folder import RunFolder
+from ensue.core.version import __version__
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import save_tokenizer
 from ensue.models.backbones import system_config
@@ -60,5 +60,5 @@ def write_imported_run(
         "bytes": folder.weights.stat().st_size,
     }
     write_text(folder.card, f"# {system}\n\n{origin}\n")
-    folder.write_config(system, weights.config, ensue.__version__, **facts, figures=figures)
+    folder.write_config(system, weights.config, __version__, **facts, figures=figures)
     return folder.path

@@ -66,7 +66,16 @@ def to_decoder_folder(run: Run, target: Path, weights: str) -> None:
         raise InputError(what, hint="bpe, wordpiece and unigram are")
     special, template = _special(run)
     stop = tuple(run.config[CHAT]["stop"]) if CHAT in run.config else (special["end"],)
-    write_decoder_folder(run.model, target, run.tokenizer, template=template, **special, stop=stop, dtype=FLOATS[kind])
+    write_decoder_folder(
+        run.model,
+        target,
+        run.tokenizer,
+        begin=special["begin"],
+        end=special["end"],
+        template=template,
+        stop=stop,
+        dtype=FLOATS[kind],
+    )
 
 
 def _special(run: Run) -> tuple[dict[str, str], str]:

@@ -36,7 +36,7 @@ from ensue.nn.key_value_cache import SHARED, KeyValueCache
 from ensue.nn.layout import PADDED, Layout
 from ensue.nn.mixers.mixer import Mixed, Mixer, MixerConfig
 from ensue.nn.positions import Rotary
-from ensue.nn.state import zeros_beside
+from ensue.nn.state import example_of, zeros_beside
 
 
 class SelfAttention(Mixer):
@@ -67,7 +67,7 @@ class SelfAttention(Mixer):
         """An empty cache; none in both directions."""
         if not self.causal:
             return None
-        empty = zeros_beside(self.out.weight, rows, self.kv_heads, 0, self.head_width)
+        empty = zeros_beside(example_of(self.out), rows, self.kv_heads, 0, self.head_width)
         return KeyValueCache(empty, empty, torch.zeros(rows, dtype=torch.long, device=empty.device))
 
     def forward(
@@ -158,8 +158,8 @@ class SelfAttention(Mixer):
         if self.norm_query is None or self.norm_key is None:
             return projected
         query, key, value = torch.split(projected, self.sizes, -1)
-        heads = (query.unflatten(-1, (-1, self.head_width)), key.unflatten(-1, (-1, self.head_width)))
-        return torch.cat([self.norm_query(heads[0]).flatten(-2), self.norm_key(heads[1]).flatten(-2), value], -1)
+        q, k = (one.reshape(*one.shape[:-1], -1, self.head_width) for one in (query, key))
+        return torch.cat([self.norm_query(q).flatten(-2), self.norm_key(k).flatten(-2), value], -1)
 
     def _heads(self, *parts: Tensor) -> list[Tensor]:
         """Queries (B, H, T, d), keys and values (B, G, T, d) of what was projected."""
