@@ -15,6 +15,7 @@ Legend: in inputs, out outputs, j an output, i an input, g a group.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -32,8 +33,8 @@ GROUP = 32
 """Inputs of a group where we make them; GGUF's Q4_1 and Q8_0 have the same."""
 ROWS_AT_ONCE = 512
 """Rows that are looked up at once."""
-AT_ONCE = 1 << 25
-"""Weights that are decoded at once, about; 128 MB in float32."""
+AT_ONCE = 1 << 23
+"""Weights that are decoded at once, about; 32 MB in float32."""
 
 
 class GroupedWeight(nn.Module):
@@ -68,12 +69,12 @@ class GroupedWeight(nn.Module):
         """An empty tensor of the type and on the device of ``weight``."""
         return self.scales.new_empty(0, dtype=torch.float32)
 
-    def slice(self, start: int, count: int) -> Tensor:
-        """``count`` rows from ``start``, or as many as there are, in float32."""
+    def slice(self, start: int, count: int, place: Tensor | None = None) -> Tensor:
+        """``count`` rows from ``start``, or as many as there are, in float32; in ``place`` if that is given."""
         last = min(self.out_features, start + count)
         panels = slice(start // PANEL, -(-last // PANEL))
         offsets = None if self.offsets is None else self.offsets[panels]
-        rows: Tensor = decode_panels(self.codes[panels], self.scales[panels], offsets)
+        rows: Tensor = decode_panels(self.codes[panels], self.scales[panels], offsets, place)
         return rows[start % PANEL :][: last - start]
 
     def rows(self, index: Tensor) -> Tensor:
@@ -128,12 +129,13 @@ class _Product(torch.autograd.Function):
         ctx.layer = layer
         bias = layer.get_buffer("bias") if layer.bias is not None else None
         step = max(1, AT_ONCE // (FILLED * layer.in_features)) * FILLED
+        place = _workspace(min(step, layer.out_features + FILLED) * layer.in_features)
         if step >= layer.out_features:
-            return matmul(x, layer.weight.to(x.dtype), bias)
-        y = x.new_empty(len(x), layer.out_features)  # an output layer in float32 may not fit into memory
+            return matmul(x, layer.slice(0, layer.out_features, place).to(x.dtype), bias)
+        y = x.new_empty(len(x), layer.out_features)  # all of an output layer in float32 may not fit into memory
         for start in range(0, layer.out_features, step):
-            here = slice(start, start + step)
-            y[:, here] = matmul(x, layer.slice(start, step).to(x.dtype), None if bias is None else bias[here])
+            here, weight = slice(start, start + step), layer.slice(start, step, place).to(x.dtype)
+            y[:, here] = matmul(x, weight, None if bias is None else bias[here])
         return y
 
     @staticmethod
@@ -153,28 +155,46 @@ class GroupedEmbedding(GroupedWeight):
         return self.rows(tokens)
 
 
+class _Workspace(threading.local):
+    """A buffer of each thread for decoded weights: new ones each time would leave holes between what is kept."""
+
+    buffer = torch.empty(0)
+
+
+_WORKSPACE = _Workspace()
+
+
+def _workspace(size: int) -> Tensor:
+    """A buffer of at least ``size`` floats, the same each time."""
+    if len(_WORKSPACE.buffer) < size:
+        with torch.inference_mode(False):
+            _WORKSPACE.buffer = torch.empty(size, dtype=torch.float32, device="cpu")
+    return _WORKSPACE.buffer
+
+
 def count_grouped(model: nn.Module) -> int:
     """Return the number of layers whose weights are in groups."""
     return sum(isinstance(layer, GroupedWeight) for layer in model.modules())
 
 
-def _decode_reference(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
+def _decode_reference(codes: Tensor, scales: Tensor, offsets: Tensor | None, place: Tensor | None = None) -> Tensor:
     """The equation."""
     return decoded(*separated(codes, scales, offsets))
 
 
-def _decode_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
+def _decode_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None, place: Tensor | None = None) -> Tensor:
     from ensue.kernels import grouped_loops as loops  # importing numba takes long
 
     panels, groups, loads = codes.shape[:3]
     bits = 4 if codes.dtype == torch.uint8 else 8
     wide = [scales.float() if one is None else one.float() for one in (scales, offsets)]
-    out = torch.empty(panels * PANEL, groups * loads * (4 if bits == 4 else 2), dtype=torch.float32)
+    shape = panels * PANEL, groups * loads * (4 if bits == 4 else 2)
+    out = torch.empty(shape, dtype=torch.float32) if place is None else place[: shape[0] * shape[1]].view(shape)
     run(loops.decode_groups, panels * PANEL, groups, loads, bits, int(offsets is not None), codes, *wide, out)
     return out
 
 
-def _can_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> bool:
+def _can_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None, place: Tensor | None = None) -> bool:
     shares = [one for one in (scales, offsets) if one is not None]
     whole = codes.shape[3] == PANEL and all(one.is_contiguous() for one in (codes, *shares))
     cpu = all(one.device.type == "cpu" and not is_fake(one) for one in (codes, *shares))
@@ -182,7 +202,10 @@ def _can_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> bool:
 
 
 decode_panels = Kernel("decode_panels", _decode_reference, Fast("loop", _decode_loop, _can_loop))
-"""All rows of panels in float32: (codes, scales, offsets or None) → (P · PANEL, in)."""
+"""All rows of panels in float32: (codes, scales, offsets or None, place=None) → (P · PANEL, in).
+
+``place`` is a buffer that may hold the result; the next call with it overwrites that.
+"""
 
 
 def decoded(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
