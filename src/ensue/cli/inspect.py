@@ -126,6 +126,14 @@ def convert(
     ] = "",
     out: Annotated[Path | None, Option(help="file or folder to write")] = None,
     task: Annotated[str, Option(help="pair, if a Hugging Face classifier labels pairs of texts")] = "",
+    weights: Annotated[
+        str,
+        Option(
+            help="how the weights of a language model are stored: as-is, float32, bf16, int8 or int4; with --to hf: "
+            "float32 or bf16",
+            show_default="as-is; with --to hf: float32",
+        ),
+    ] = "",
     force: Force = False,
     no_verify: NoVerify = False,
     as_json: Json = False,
@@ -135,7 +143,7 @@ def convert(
     from ensue.verbs.convert import convert as verb
 
     with Display(quiet=as_json) as display:
-        result = verb(src, to=to or None, out=out, task=task, force=force, report=display)
+        result = verb(src, to=to or None, out=out, task=task, weights=weights, force=force, report=display)
     notes = {"notes": display.notes} if display.notes else {}
     print_json({"out": str(result), **notes}) if as_json else print_line(f"wrote {escape_controls(result)}")
 

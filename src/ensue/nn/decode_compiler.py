@@ -43,6 +43,8 @@ def compile_trunk(program: DecodeProgram, trunk: Trunk, norm: nn.Module, head: n
     """Compile blocks, a last norm and an output layer; returns the buffer of the first block's input."""
     if type(trunk) is not Trunk:
         raise NotCompilable(type(trunk).__name__)
+    if len({getattr(getattr(block.attention, "rotary", None), "identity", None) for block in trunk.blocks}) > 1:
+        raise NotCompilable("layers with different rotary positions")
     first = x = program.buffer(cast(int, head.in_features))
     for block in trunk.blocks:
         x = compile_module(program, block, x)
@@ -69,8 +71,8 @@ def _gated_feed_forward(program: DecodeProgram, feed: GatedFeedForward, x: Tenso
 
 
 def _self_attention(program: DecodeProgram, mixer: SelfAttention, x: Tensor, onto: Tensor | None) -> Tensor:
-    if not mixer.causal or mixer.score_bias is not None:
-        raise NotCompilable("attention in both directions or with a score bias")
+    if not mixer.causal or mixer.score_bias is not None or mixer.norm_query is not None:
+        raise NotCompilable("attention in both directions, with a score bias or with norms of queries and keys")
     projected = program.linear(mixer.project, x)
     y = program.attend(projected, mixer.heads, mixer.kv_heads, mixer.heads * mixer.head_width, append=True)
     return program.linear(mixer.out, y, onto=onto)

@@ -16,18 +16,15 @@ from ensue.core.memory import keep_freed_memory, trim_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.exchange.tensor_files import TYPES
 from ensue.models.backbones import build_body, system_config
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.ngram import NGram
 from ensue.nn.planning import without_storage
 from ensue.runs.grouped_weights import assign_tensors, has_groups, use_groups
 from ensue.runs.memory_check import check_parts
-from ensue.runs.save_weights import DTYPES
 from ensue.tasks.labels.features import features_from_config, set_spelling
 from ensue.tasks.table import model_class
-
-TYPES = {name: dtype for dtype, name in DTYPES.items()}
-"""Types of tensors by their names in a file."""
 
 
 def load_model(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenizer | None) -> Any:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer, first_token
 from ensue.measure.language import log_probs, most_probable
 from ensue.runs.run import Run
 from ensue.runs.stream_detokenizer import OVERLAP, StreamDetokenizer, added_text
@@ -102,7 +102,7 @@ def echo_of(run: Run, prompt: Sequence[int], top: int | None) -> Echo:
     text = tokenizer.decode(list(prompt)) if prompt else ""
     if top is None or not prompt:
         return Echo(text)
-    ids = torch.tensor([tokenizer.end, *prompt]).numpy()
+    ids = torch.tensor([first_token(tokenizer), *prompt]).numpy()
     echo, offset = _empty(), 0
     for position, (token, log_prob, likely) in enumerate(
         zip(prompt, log_probs(run.model, ids, 1), most_probable(run.model, ids, top))

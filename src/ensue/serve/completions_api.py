@@ -14,7 +14,7 @@ import torch
 from fastapi import Request
 from fastapi.responses import StreamingResponse
 
-from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer, first_token
 from ensue.runs.stream_detokenizer import StreamDetokenizer
 from ensue.search.continuous_batching import DrawnToken, Row
 from ensue.serve.completion_choices import ChoiceBuilder, Echo, echo_of
@@ -127,7 +127,7 @@ def _choice_builders(
     builders: list[ChoiceBuilder] = []
     for prompt, echo in zip(prompts, echoes):
         for number in range(body.choices):
-            ids = torch.tensor([tokenizer.end, *prompt])
+            ids = torch.tensor([first_token(tokenizer), *prompt])
             row = Row(ids, body.sampling(number, seed), ends, body.logprobs or 0)
             detokenizer = StreamDetokenizer(tokenizer, prompt, body.stops)
             builders.append(ChoiceBuilder(len(builders), row, prompt, detokenizer, tokenizer, body.logprobs, echo))

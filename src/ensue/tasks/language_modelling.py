@@ -21,7 +21,7 @@ from ensue.data.dates import DATES
 from ensue.data.reading import measure_text, table_text_source
 from ensue.data.sources import Slice, Source, is_builtin
 from ensue.data.splitting import hold_out
-from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer, first_token
 from ensue.data.tokenizers.registry import fit_tokenizer, resolve_tokenizer
 from ensue.data.tokens import TokenizedText, tokenize
 from ensue.data.waves import WAVES
@@ -161,10 +161,10 @@ def score_text(model: LanguageModel, text: TokenizedText, streams: int = 0, repo
 
 
 def prompt_tokens(tokenizer: Tokenizer, text: str, direction: str = "forward") -> torch.Tensor:
-    """Return the tokens that a model reads before it generates: the end token, then the prompt."""
+    """Return the tokens that a model reads before it generates: the first token, then the prompt."""
     ids = tokenizer.encode(text)
     ids = ids if direction == "forward" else ids[::-1]
-    return torch.from_numpy(np.concatenate([[tokenizer.end], ids.astype(np.int64)]))
+    return torch.from_numpy(np.concatenate([[first_token(tokenizer)], ids.astype(np.int64)]))
 
 
 def race_facts(corpus: TextCorpus, facts: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,6 @@ from ensue.models.bert import BERT, RoBERTaConfig
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTLanguageModel
 from ensue.models.labelled import Labelled
-from ensue.models.llama import LlamaLanguageModel
 from ensue.nn.trunk_config import TrunkConfig
 
 DISTILBERT_EPSILON = 1e-12
@@ -91,8 +90,6 @@ def write_folder(
 
 def export_form(model: nn.Module) -> ExportForm:
     """Return the counterpart of a model."""
-    if isinstance(model, LlamaLanguageModel):
-        raise InputError("a llama is not written as a Hugging Face folder", hint="`--to gguf` writes it")
     if isinstance(model, GPTLanguageModel):
         _check_gpt(model)
         return ExportForm(GPT2, (), model, "", "")
