@@ -9,6 +9,7 @@ import torch
 
 from ensue.core.files import atomic_file
 from ensue.core.run_folder import RunFolder
+from ensue.nn.adapters import trained_state
 
 DTYPES = {
     torch.float64: "F64",
@@ -27,7 +28,7 @@ BLOCK = 1 << 22
 
 
 def write_weights(model: torch.nn.Module, folder: RunFolder) -> None:
-    """Write model.safetensors."""
+    """Write model.safetensors: every weight, or the adapters alone where they are beside weights in groups."""
     with atomic_file(folder.weights) as temporary:
         write_tensors(own_tensors(model), temporary)
         temporary.chmod(0o644)
@@ -57,9 +58,9 @@ def write_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
 
 
 def own_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The state dict with shared weights stored once."""
+    """What training changes in a model, shared weights once."""
     first: dict[int, str] = {}
-    state = model.state_dict()
+    state = trained_state(model)
     for name, tensor in state.items():
         first.setdefault(tensor.data_ptr() if tensor.numel() else id(tensor), name)
     return {name: state[name].contiguous() for name in first.values()}
