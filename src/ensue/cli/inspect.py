@@ -126,6 +126,10 @@ def convert(
     ] = "",
     out: Annotated[Path | None, Option(help="file or folder to write")] = None,
     task: Annotated[str, Option(help="pair, if a Hugging Face classifier labels pairs of texts")] = "",
+    bits: Annotated[
+        int,
+        Option(help="make a run with weights of 4, 8 or 32 bits, adapters merged into them", show_default="as they are"),
+    ] = 0,
     force: Force = False,
     no_verify: NoVerify = False,
     as_json: Json = False,
@@ -135,7 +139,7 @@ def convert(
     from ensue.verbs.convert import convert as verb
 
     with Display(quiet=as_json) as display:
-        result = verb(src, to=to or None, out=out, task=task, force=force, report=display)
+        result = verb(src, to=to or None, out=out, task=task, bits=bits, force=force, report=display)
     notes = {"notes": display.notes} if display.notes else {}
     print_json({"out": str(result), **notes}) if as_json else print_line(f"wrote {escape_controls(result)}")
 

@@ -10,7 +10,7 @@ from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, seed_everything
 from ensue.nn.adapters import adapters
 from ensue.runs.build_model import model_values
-from ensue.runs.grouped_weights import has_groups
+from ensue.runs.grouped_weights import MISFIT, has_groups
 from ensue.runs.load_model import load_model, read_header
 from ensue.runs.run import Run
 from ensue.tasks.settings import Settings
@@ -42,7 +42,13 @@ def build_on(base: RunFolder, settings: Settings, corpus: Any) -> Any:
     ``Task.prepare_model`` adds those it lacks, from the run's seed.
     """
     described = {"system": settings.run.system, "task": settings.run.task, "model": model_values(settings, corpus)}
-    model = load_model(base, described, corpus.tokenizer)
+    try:
+        model = load_model(base, described, corpus.tokenizer)
+    except InputError as error:
+        if MISFIT not in str(error):
+            raise
+        what, hint = "its weights do not fit these settings", "leave the model's settings as they are"
+        raise InputError(what, where=str(base.path), hint=hint) from error
     rank = settings.train.lora
     others = {len(layer.down) for _, layer in adapters(model)} - {rank}
     if others:

@@ -34,6 +34,7 @@ from ensue.exchange.huggingface.writing import write_folder
 from ensue.exchange.onnx import write_onnx
 from ensue.exchange.word2vec import is_vector_file, read_word2vec, write_word2vec
 from ensue.models.backbones import system_config
+from ensue.models.gpt import GPTLanguageModel
 from ensue.models.labelled import Labelled
 from ensue.models.llama import LlamaLanguageModel
 from ensue.models.ngram import NGram
@@ -44,6 +45,7 @@ from ensue.runs.grouped_weights import assign_tensors, count_parameters, use_gro
 from ensue.runs.init_from import read_vectors
 from ensue.runs.load import load
 from ensue.runs.save_weights import write_weights
+from ensue.runs.weight_bits import CHOICES, with_bits
 from ensue.tasks.labels.kind import LabelKind
 from ensue.tasks.labels.whole import Classify
 from ensue.tasks.table import task_spec
@@ -55,20 +57,30 @@ def convert(
     to: str | None = None,
     out: str | Path | None = None,
     task: str = "",
+    bits: int = 0,
     force: bool = False,
     report: Report = silent,
 ) -> Path:
     """Write a run in another tool's format (``to``), or make a run of another tool's file or folder.
 
+    ``bits`` makes a run of a language model's run: its weights have at most 4 or 8 bits, or with 32 are floats; adapters
+    become part of them.
     ``task="pair"`` says that a Hugging Face classifier labels two texts, which its folder does not say.
     """
     path = Path(src)
     if to is not None:
+        if bits:
+            hint = "make a run with --bits first, and write that with --to"
+            raise InputError("--bits makes a run, and --to another tool's file", hint=hint)
         return _write(path, to, out, force)
     name = path.resolve().name if path.is_dir() else path.name.partition(".")[0]
     folder = RunFolder(Path(out) if out else Path("runs") / name)
     if path.is_dir() and RunFolder(path).is_run():
-        raise InputError("convert to what?", where=str(path), hint=f"add --to {', --to '.join(FORMATS)}")
+        if bits:
+            return _with_bits(path, bits, folder if out else RunFolder(path.with_name(f"{name}-{bits}bit")), force)
+        raise InputError("convert to what?", where=str(path), hint=f"add --to {', --to '.join(FORMATS)}, or --bits 8")
+    if bits:
+        raise InputError("--bits is for a run", where=str(path), hint="convert it to a run first")
     if not path.exists():
         raise InputError("there is no such file", where=str(path))
     if path.is_file() and is_pickle(path):
@@ -143,6 +155,22 @@ def _to_gguf(path: Path, target: Path) -> None:
         special |= {name: run.config[CHAT][name] or end for name in special}
         template = chat_template(run).source
     write_decoder(run.model, target, run.tokenizer.state(), special, path.resolve().name, template)
+
+
+def _with_bits(path: Path, bits: int, folder: RunFolder, force: bool) -> Path:
+    """Make a run of a language model's run, with weights of other bits."""
+    if bits not in CHOICES:
+        raise InputError(f"--bits {bits} is not one of {', '.join(map(str, CHOICES))}")
+    run = load(path)
+    if not isinstance(run.model, GPTLanguageModel):
+        raise InputError(f"--bits is for gpt and llama, and this is a {run.system}", where=str(path))
+    if folder.path.resolve() == path.resolve():
+        raise InputError("cannot be converted into itself", where=str(path), hint="name another --out")
+    folder.check_free(force)
+    facts = {name: run.config[name] for name in ("task", "direction", "data", CHAT) if name in run.config}
+    template = chat_template(run).source if CHAT in run.config else ""
+    model, origin = with_bits(run.model, bits), f"Made of {path.resolve().name}: its weights have at most {bits} bits."
+    return _write_run(folder, force, run.system, model, run.tokenizer, origin, template, **facts)
 
 
 FORMATS: dict[str, tuple[str, Callable[[Path, Path], Any]]] = {
