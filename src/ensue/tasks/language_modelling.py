@@ -48,7 +48,7 @@ TRAIN_LENGTH = 64
 """Tokens of a training row, for models without a limit of context."""
 ADAPTER_LENGTH = 256
 """Tokens of a training row, at most, where adapters are trained: published models have a context of thousands."""
-ADAPTER_TRAINING = {"train.lr": 1e-3, "train.batch": 4, "train.weight_decay": 0.0}
+ADAPTER_TRAINING = {"train.lr": 2e-3, "train.batch": 2, "train.weight_decay": 0.0}
 """Training settings of adapters where others are not typed."""
 
 
