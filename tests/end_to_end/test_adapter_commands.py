@@ -164,3 +164,31 @@ def test_float_weights_take_adapters_too(chat_file, text, tmp_path):
     run = library.load(tmp_path / "mine")
     assert not dict(adapters(run.model)) and run.folder.base is None
     assert ensue("chat", tmp_path / "mine", "--message", "the clock", "--json").code == 0
+
+
+def test_older_commands_work_on_weights_of_4_bits(base, text, tmp_path):
+    lines = tmp_path / "lines.txt"
+    lines.write_text("the clock\nstudents fell\n", encoding="utf-8")
+    for words in (
+        ("next", base, "the clock", "--json"),
+        ("embed", base, lines, "--json"),
+        ("cost", base, "--json"),
+        ("look", "attention", base, "--text", "the clock", "--out", tmp_path / "attention.json"),
+        ("look", "surprise", base, "--text", "the clock", "--out", tmp_path / "surprise.json"),
+        ("look", "next", base, "--text", "the clock", "--out", tmp_path / "next.json"),
+        ("look", "gradients", base, "--text", "the clock started", "--out", tmp_path / "gradients.json"),
+    ):
+        answer = ensue(*words)
+        assert answer.code == 0, (words, answer.err)
+    assert '"median"' in (tmp_path / "gradients.json").read_text()
+
+
+def test_a_language_model_races_from_its_weights_with_its_own_tokenizer(base, text, tmp_path):
+    words = ("--systems", "ngram,llama", "--from", base, "--budget", "1s", "--set", "llama.train.length=16")
+    answer = ensue("race", text, *words, "--out", tmp_path / "race", "--json")
+    assert answer.code == 0, answer.err
+    found = {one["system"]: one for one in answer.json["systems"]}
+    assert found["llama"]["start"] == "pre-trained" and found["llama"]["bits_per_byte"] > 0
+    run = library.load(tmp_path / "race/llama-pretrained")
+    assert run.tokenizer.size == library.load(base).tokenizer.size and run.folder.base is not None
+    assert library.load(tmp_path / "race/ngram").tokenizer.size != run.tokenizer.size

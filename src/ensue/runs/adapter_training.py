@@ -17,12 +17,17 @@ from ensue.tasks.settings import Settings
 from ensue.train.ranks import Ranks
 
 
+def has_frozen_weights(run: Run) -> bool:
+    """Whether the weights of a run are in groups, so that only adapters beside them can be trained."""
+    return run.folder.base is not None or has_groups(read_header(run.folder.weights))
+
+
 def weights_to_adapt(settings: Settings, initial: Run | None, folder: RunFolder, ranks: Ranks) -> RunFolder | None:
     """Return the run whose weights in groups adapters are trained beside: that of ``--from``, or of a resumed run its
     own base. None if weights themselves are trained."""
     if initial is None:
         return folder.base
-    if initial.folder.base is None and not has_groups(read_header(initial.folder.weights)):
+    if not has_frozen_weights(initial):
         return None
     where = str(initial)
     if initial.task != settings.run.task:
