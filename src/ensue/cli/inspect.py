@@ -128,7 +128,7 @@ def convert(
     task: Annotated[str, Option(help="pair, if a Hugging Face classifier labels pairs of texts")] = "",
     bits: Annotated[
         int,
-        Option(help="make a run with weights of 4, 8 or 32 bits, adapters merged into them", show_default="as they are"),
+        Option(help="make a run with weights of 4, 8 or 32 bits; merges adapters", show_default="as they are"),
     ] = 0,
     force: Force = False,
     no_verify: NoVerify = False,

@@ -38,7 +38,12 @@ _FOLDERS: Names = {
     COUNTING: {r"progress\.json|[\w-]+\.bin": None},
 }
 _FILES: Names = {re.escape(name): None for name in FILES}
-RUN_NAMES: Names = {**_FILES, **_FOLDERS, BASE: _FILES, HELD_OUT: {**_FILES, **_FOLDERS, re.escape(HELD_OUT_FIGURES): None}}
+RUN_NAMES: Names = {
+    **_FILES,
+    **_FOLDERS,
+    BASE: _FILES,
+    HELD_OUT: {**_FILES, **_FOLDERS, re.escape(HELD_OUT_FIGURES): None},
+}
 """What may be in a run folder."""
 PARTIAL = re.compile(r"\..+\.(\d+|old)\.part")
 """Files and folders that were being written when a process was killed; see ``ensue.core.files``."""

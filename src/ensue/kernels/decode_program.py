@@ -112,7 +112,7 @@ class DecodeProgram:
         groups: tuple[Tensor | int, ...] = (0, 0, 0, 0, 0)
         if isinstance(layer, QuantisedLinear) and plus is not None:
             raise NotCompilable("something added to an int8 layer")
-        elif isinstance(layer, QuantisedLinear):
+        if isinstance(layer, QuantisedLinear):
             weight, scale, most = self._weight(layer.panels), self._weight(layer.scale), layer.most
         elif type(layer) is GroupedLinear:
             weight, scale, most, groups = self._groups(layer)
@@ -134,7 +134,9 @@ class DecodeProgram:
             self.answers.append(len(self.code))
         kind, self.inputs = ACTIVATIONS[activation], max(self.inputs, inputs)
         how = STORE if onto is None else combine
-        self._add(LINEAR, inputs, outputs, kind, how, weight, scale, bias, x, y, most, *groups, 0 if plus is None else plus)
+        self._add(
+            LINEAR, inputs, outputs, kind, how, weight, scale, bias, x, y, most, *groups, 0 if plus is None else plus
+        )
         return y
 
     def copied(self, sources: Sequence[Tensor], make: Callable[[], Tensor]) -> nn.Linear:

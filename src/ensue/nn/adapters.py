@@ -83,9 +83,7 @@ def adaptable(module: nn.Module, where: Callable[[str], bool] = lambda name: Tru
     kinds = (nn.Linear, GroupedLinear, AdaptedLinear)
     inside = {f"{name}.base" for name, layer in module.named_modules() if isinstance(layer, AdaptedLinear)}
     return [
-        name
-        for name, layer in module.named_modules()
-        if type(layer) in kinds and where(name) and name not in inside
+        name for name, layer in module.named_modules() if type(layer) in kinds and where(name) and name not in inside
     ]
 
 

@@ -63,8 +63,9 @@ def convert(
 ) -> Path:
     """Write a run in another tool's format (``to``), or make a run of another tool's file or folder.
 
-    ``bits`` makes a run of a language model's run: its weights have at most 4 or 8 bits, or with 32 are floats; adapters
-    become part of them.
+    ``bits`` makes a run of a language model's run: its weights have at most 4 or 8 bits, or with 32 are floats, and
+    adapters become part of them.
+
     ``task="pair"`` says that a Hugging Face classifier labels two texts, which its folder does not say.
     """
     path = Path(src)

@@ -321,7 +321,7 @@ def test_a_llama_has_no_hugging_face_folder_and_weights_in_groups_are_not_traine
     assert run.model.embed(none).shape == (1, 0, run.model.config.hidden)
     with pytest.raises(InputError, match="4 or 8 bits already"):
         run.score(tmp_path / "text.txt", int8=True)
-    with pytest.raises(InputError, match="train.lora"):
+    with pytest.raises(InputError, match=r"train\.lora"):
         ensue.fit("llama", tmp_path / "text.txt", out=tmp_path / "next", begin_with=run.folder.path)
 
 

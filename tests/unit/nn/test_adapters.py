@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ensue.kernels.kernel import use
-from ensue.models.encoder import Encoder, EncoderConfig
 from ensue.kernels.grouped import GroupedLinear
+from ensue.kernels.kernel import use
 from ensue.kernels.threads import torch_threads
+from ensue.models.encoder import Encoder, EncoderConfig
 from ensue.models.llama import LlamaConfig, LlamaLanguageModel
 from ensue.nn.adapters import LowRank, adapt, adaptable, adapters, load_trained_state, merge, trained_state
 from ensue.nn.feed_forward import FeedForward
