@@ -192,3 +192,22 @@ def test_a_language_model_races_from_its_weights_with_its_own_tokenizer(base, te
     run = library.load(tmp_path / "race/llama-pretrained")
     assert run.tokenizer.size == library.load(base).tokenizer.size and run.folder.base is not None
     assert library.load(tmp_path / "race/ngram").tokenizer.size != run.tokenizer.size
+
+
+def test_a_small_model_learns_from_a_language_model(base, mine, text, tmp_path):
+    small = ("--set", "hidden=16", "--set", "layers=1", "--set", "heads=2", "--set", "context=16", *QUICK)
+    out = tmp_path / "student"
+    words = ("--set", "train.steps=4", "--set", "train.checkpoint_every=2", "--out", out)
+    answer = ensue("distil", mine, "gpt", "--unlabelled", text, *small, *words, "--json")
+    assert answer.code == 0, answer.err
+    run = library.load(out)
+    assert run.tokenizer.size == library.load(mine).tokenizer.size and run.system == "gpt"
+    assert run.settings["distil.weight"] == 0.5 and run.score(text).bits_per_byte > 0
+    for words, says in {
+        ("distil", mine, "ngram", "--unlabelled", text): "ngram cannot learn",
+        ("distil", mine, "gpt"): "--unlabelled",
+        ("distil", mine, "gpt", "--unlabelled", text, "--tokenizer", "char", "--out", tmp_path / "x"): "tokenizer",
+        ("fit", "gpt", text, "--set", "distil.weight=0.1", "--out", tmp_path / "x"): "ensue distil",
+    }.items():
+        answer = ensue(*words)
+        assert answer.code == 2 and says in answer.err, (words, answer.err)

@@ -84,7 +84,7 @@ def _check_fixed(typed: Mapping[str, Any], system: str, task: str) -> None:
 def check_files(settings: Settings) -> None:
     """Refuse settings without any data."""
     spec = task_spec(settings.run.task)
-    if settings.distil is not None:
+    if settings.distil is not None and spec.labels:
         if not settings.distil.files:
             raise InputError("there is no text for the teacher to label", hint="name some: --unlabelled text.txt")
     elif not settings.data.files and spec.by_name:

@@ -16,6 +16,7 @@ from ensue.core.events import Report, abandon_when, report_notes, silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, isolated_rng
 from ensue.core.settings import check
+from ensue.core.table import load_target
 from ensue.data.batches import StreamBatches, WindowBatches
 from ensue.data.dates import DATES
 from ensue.data.reading import measure_text, table_text_source
@@ -72,6 +73,20 @@ class TextSettings(DataSettings):
     def __post_init__(self) -> None:
         super(TextSettings, self).__post_init__()
         check(self, "direction", self.direction in ("forward", "backward"), "forward or backward")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LanguageDistilSettings:
+    """How a student learns the next token from its teacher, under ``distil.`` in run.toml."""
+
+    weight: float = 0.5
+    """The weight of the teacher's distributions; the rest is that of the text's own tokens."""
+    temperature: float = 1.0
+    """The temperature of the softmax over logits: above 1, improbable tokens count for more."""
+
+    def __post_init__(self) -> None:
+        check(self, "weight", 0 <= self.weight <= 1, "between 0 and 1")
+        check(self, "temperature", 0 < self.temperature < float("inf"), "above 0")
 
 
 TextCorpus = Corpus[TokenizedText]
@@ -195,7 +210,12 @@ class LanguageTask(Task):
 
     name = "language"
     data = "text"
-    settings = {"train": TextTrainSettings, "data": TextSettings, "tokenizer": TokenizerSettings}
+    settings = {
+        "train": TextTrainSettings,
+        "data": TextSettings,
+        "tokenizer": TokenizerSettings,
+        "distil": LanguageDistilSettings,
+    }
     counting = NGramTrainSettings
     run = "ensue.runs.language:LanguageRun"
     short_evaluation = "data.eval_tokens=2000"
@@ -214,6 +234,11 @@ class LanguageTask(Task):
         settings={"train.recount": False},  # all systems learn from the same text
         refusal=not_comparable,
     )
+
+    def with_teacher(self) -> Task:
+        """Return this task as a student learns it."""
+        student: Task = load_target("ensue.tasks.language_distillation:LanguageDistilTask")()
+        return student
 
     def shorten(self, data: TextSettings, share: float) -> TextSettings:
         """Evaluate fewer tokens if the budget is short."""
