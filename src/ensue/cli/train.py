@@ -102,7 +102,7 @@ def distil(
     unlabelled: Annotated[
         list[str],
         Option(
-            help="texts for the teacher to label, one per line (pairs have a tab in between), or to read; repeatable"
+            help="texts for the teacher to label, one per line, pairs with a tab, or to read; can be repeated"
         ),
     ] = [],
     labelled: Annotated[list[str], Option(help="labelled examples to train on as well; can be repeated")] = [],
@@ -130,7 +130,7 @@ def distil(
 ) -> None:
     """train a small model to imitate a larger one
 
-    The teacher labels texts, or predicts their next token; the student learns its probabilities (knowledge distillation).
+    The teacher labels texts or predicts next tokens; the student learns its probabilities (knowledge distillation).
     """
     from ensue.verbs.distil import distil as verb
 
