@@ -130,7 +130,7 @@ def convert(
         str,
         Option(
             help="how the weights of a language model are stored: as-is, float32, bf16, int8 or int4; with --to hf: "
-            "float32 or bf16",
+            "float32 or bf16; of a run: float32, int8 or int4, with adapters merged",
             show_default="as-is; with --to hf: float32",
         ),
     ] = "",

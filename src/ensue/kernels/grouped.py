@@ -139,8 +139,9 @@ class GroupedEmbedding(GroupedWeight):
     """The rows of W for tokens; the output layer may share its weights."""
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(…,) → (…, in)."""
-        return self.rows(tokens)
+        """(…,) → (…, in), in float64 where the model was converted to it."""
+        rows = self.rows(tokens)
+        return rows.double() if self.scales.dtype == torch.float64 else rows
 
 
 class _Workspace(threading.local):

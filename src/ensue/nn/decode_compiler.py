@@ -13,11 +13,14 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ensue.kernels.decode_program import MULTIPLY, CacheView, DecodeProgram, NotCompilable
 from ensue.kernels.decode_runner import ProgramCache
 from ensue.kernels.grouped import GroupedLinear
 from ensue.kernels.int8 import QuantisedLinear
+from ensue.kernels.threads import LANES
+from ensue.nn.adapters import AdaptedLinear
 from ensue.nn.blocks import Block, PostNormBlock, PreNormBlock
 from ensue.nn.cross_attention import CrossAttention
 from ensue.nn.feed_forward import FeedForward
@@ -57,31 +60,42 @@ def _norm(program: DecodeProgram, layer: nn.Module, x: Tensor, onto: Tensor | No
 
 
 def _linear(program: DecodeProgram, layer: nn.Module, x: Tensor, onto: Tensor | None) -> Tensor:
-    return program.linear(layer, x, onto=onto)
+    return _project(program, layer, x, onto=onto)
+
+
+def _project(program: DecodeProgram, layer: nn.Module, x: Tensor, activation: str = "", **how: Any) -> Tensor:
+    """A linear layer, perhaps with a low-rank adapter."""
+    if type(layer) is not AdaptedLinear:
+        return program.linear(layer, x, activation, **how)
+    spare, scale = -len(layer.down) % LANES, layer.scale
+    down = program.copied([layer.down], lambda: F.pad(layer.down, (0, 0, 0, spare)))
+    up = program.copied([layer.up, scale], lambda: F.pad(scale * layer.up, (0, spare)))
+    update = program.linear(up, program.linear(down, x))
+    return program.linear(layer.base, x, activation, plus=update, **how)
 
 
 def _feed_forward(program: DecodeProgram, feed: FeedForward, x: Tensor, onto: Tensor | None) -> Tensor:
-    return program.linear(feed.down, program.linear(feed.up, x, feed.activation), onto=onto)
+    return _project(program, feed.down, _project(program, feed.up, x, feed.activation), onto=onto)
 
 
 def _gated_feed_forward(program: DecodeProgram, feed: GatedFeedForward, x: Tensor, onto: Tensor | None) -> Tensor:
-    h = program.linear(feed.gate, x, GATE_ACTIVATIONS[feed.activation])
-    program.linear(feed.up, x, onto=h, combine=MULTIPLY)
-    return program.linear(feed.down, h, onto=onto)
+    h = _project(program, feed.gate, x, GATE_ACTIVATIONS[feed.activation])
+    _project(program, feed.up, x, onto=h, combine=MULTIPLY)
+    return _project(program, feed.down, h, onto=onto)
 
 
 def _self_attention(program: DecodeProgram, mixer: SelfAttention, x: Tensor, onto: Tensor | None) -> Tensor:
     if not mixer.causal or mixer.score_bias is not None or mixer.norm_query is not None:
         raise NotCompilable("attention in both directions, with a score bias or with norms of queries and keys")
-    projected = program.linear(mixer.project, x)
+    projected = _project(program, mixer.project, x)
     y = program.attend(projected, mixer.heads, mixer.kv_heads, mixer.heads * mixer.head_width, append=True)
-    return program.linear(mixer.out, y, onto=onto)
+    return _project(program, mixer.out, y, onto=onto)
 
 
 def _cross_attention(program: DecodeProgram, cross: CrossAttention, x: Tensor, onto: Tensor | None) -> Tensor:
-    query = program.linear(cross.query, x)
+    query = _project(program, cross.query, x)
     y = program.attend(query, cross.heads, cross.heads, query.shape[1], append=False)
-    return program.linear(cross.out, y, onto=onto)
+    return _project(program, cross.out, y, onto=onto)
 
 
 def _parts(block: Block) -> list[tuple[nn.Module, nn.Module]]:
@@ -110,6 +124,7 @@ COMPILE: dict[type[nn.Module], Compile] = {
     nn.Linear: _linear,
     QuantisedLinear: _linear,
     GroupedLinear: _linear,
+    AdaptedLinear: _linear,
     FeedForward: _feed_forward,
     GatedFeedForward: _gated_feed_forward,
     SelfAttention: _self_attention,

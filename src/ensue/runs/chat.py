@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from ensue.core.errors import InputError
+from ensue.core.files import write_text
+from ensue.core.run_folder import RunFolder
 from ensue.data.chat_template import ChatTemplate, Message
 from ensue.data.tokenizers.subword import SubwordTokenizer
 from ensue.runs.run import Run
 from ensue.runs.stream_detokenizer import StreamDetokenizer
 from ensue.search.prefix_cache import Prefix, shared_prefix
 from ensue.search.sampling import Sampling, next_tokens
+from ensue.tasks.settings import Settings
 
+LANGUAGE = "language"
 CHAT = "chat"
 """The key of config.json: the names of the tokens that begin and end a text, and those that end an answer."""
 
@@ -55,6 +60,23 @@ def chat_template(run: Run) -> ChatTemplate:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("cannot be read as UTF-8", where=str(path), hint="the folder may be damaged") from error
     return ChatTemplate(source, run.tokenizer, described["begin"], described["end"])
+
+
+def inherited_chat(settings: Settings, folder: RunFolder) -> dict[str, Any]:
+    """Copy the chat template of the run that weights come from into a run's folder, and return its facts.
+
+    Both have the same tokenizer. A template that is there already is kept.
+    """
+    path = settings.run.begin_with
+    source = folder.base or (RunFolder(Path(path)) if path else None)
+    if source is None or settings.run.task != LANGUAGE or not (source.config.exists() and source.chat.exists()):
+        return {}
+    described = source.read_config().get(CHAT)
+    if described is None:
+        return {}
+    if not folder.chat.exists():
+        write_text(folder.chat, source.chat.read_text(encoding="utf-8"))
+    return {CHAT: described}
 
 
 def stop_tokens(run: Run) -> frozenset[int]:

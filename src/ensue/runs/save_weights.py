@@ -9,10 +9,11 @@ import torch
 from ensue.core.files import atomic_file
 from ensue.core.run_folder import RunFolder
 from ensue.exchange.tensor_files import TensorPlan, write_stream
+from ensue.nn.adapters import trained_state
 
 
 def write_weights(model: torch.nn.Module, folder: RunFolder) -> None:
-    """Write model.safetensors."""
+    """Write model.safetensors: every weight, or the adapters alone where they are beside weights in groups."""
     with atomic_file(folder.weights) as temporary:
         write_model(model, temporary)
         temporary.chmod(0o644)
@@ -27,9 +28,9 @@ def write_model(model: torch.nn.Module, path: Path) -> None:
 
 
 def own_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The state dict with shared weights stored once."""
+    """What training changes in a model, shared weights once."""
     first: dict[int, str] = {}
-    state = model.state_dict()
+    state = trained_state(model)
     for name, tensor in state.items():
         first.setdefault(tensor.data_ptr() if tensor.numel() else id(tensor), name)
     return {name: state[name].contiguous() for name in first.values()}

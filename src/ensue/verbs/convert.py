@@ -35,13 +35,16 @@ from ensue.exchange.huggingface.writing import write_folder
 from ensue.exchange.onnx import write_onnx
 from ensue.exchange.word2vec import is_vector_file, read_word2vec, write_word2vec
 from ensue.models.backbones import system_config
+from ensue.models.gpt import GPTLanguageModel
 from ensue.models.labelled import Labelled
 from ensue.models.llama import LlamaLanguageModel
 from ensue.models.ngram import NGram
 from ensue.models.word2vec import Word2Vec, Word2VecConfig
+from ensue.runs.chat import CHAT, chat_template
 from ensue.runs.imported_run import weights_of, write_imported_run
 from ensue.runs.init_from import read_vectors
 from ensue.runs.load import load
+from ensue.runs.weight_bits import BITS, with_bits
 from ensue.tasks.labels.kind import LabelKind
 from ensue.tasks.labels.whole import Classify
 from ensue.tasks.table import task_spec
@@ -61,15 +64,20 @@ def convert(
     """Write a run in another tool's format (``to``), or make a run of another tool's file or folder.
 
     ``task="pair"`` says that a Hugging Face classifier labels two texts, which its folder does not say. ``weights`` is
-    how the weights of a language model are stored: as-is, float32, bf16, int8 or int4.
+    how the weights of a language model are stored: as-is, float32, bf16, int8 or int4. Of a run's own weights
+    (float32, int8 or int4) another run is made, in which adapters are part of them.
     """
     path = Path(src)
     if to is not None:
         return _write(path, to, out, weights, force)
-    name = path.resolve().name if path.is_dir() else path.name.partition(".")[0]
-    folder = RunFolder(Path(out) if out else Path("runs") / name)
     if path.is_dir() and RunFolder(path).is_run():
-        raise InputError("convert to what?", where=str(path), hint=f"add --to {', --to '.join(FORMATS)}")
+        return _with_weights(path, weights, out, force)
+    name = path.resolve().name if path.is_dir() else path.name.partition(".")[0]
+    return _read(path, RunFolder(Path(out) if out else Path("runs") / name), task, weights, force, report)
+
+
+def _read(path: Path, folder: RunFolder, task: str, weights: str, force: bool, report: Report) -> Path:
+    """Make a run of another tool's file or folder."""
     if not path.exists():
         raise InputError("there is no such file", where=str(path))
     if path.is_file() and is_pickle(path):
@@ -150,6 +158,27 @@ def _to_arpa(path: Path, target: Path, weights: str) -> None:
     if run.direction == "backward":
         raise InputError("reads backward, which an ARPA file cannot express", where=str(path))
     write_arpa(run.model, [run.tokenizer.name(token) for token in range(run.tokenizer.size)], target)
+
+
+def _with_weights(path: Path, weights: str, out: str | Path | None, force: bool) -> Path:
+    """Make a run of a language model's run, with its weights stored in another way."""
+    if not weights:
+        hint = f"add --to {', --to '.join(FORMATS)}, or --weights int8"
+        raise InputError("convert to what?", where=str(path), hint=hint)
+    folder = RunFolder(Path(out) if out else path.with_name(f"{path.resolve().name}-{weights}"))
+    if weights not in BITS:
+        raise InputError(f"--weights {weights} is not for a run", where=str(path), hint=f"it can be {', '.join(BITS)}")
+    run = load(path)
+    if not isinstance(run.model, GPTLanguageModel):
+        raise InputError(f"--weights is for gpt and llama, and this is a {run.system}", where=str(path))
+    if folder.path.resolve() == path.resolve():
+        raise InputError("cannot be converted into itself", where=str(path), hint="name another --out")
+    folder.check_free(force)
+    facts = {name: run.config[name] for name in ("task", "direction", "data", CHAT) if name in run.config}
+    template = chat_template(run).source if CHAT in run.config else ""
+    found = weights_of(with_bits(run.model, BITS[weights]))
+    origin = f"Made of {path.resolve().name}: its weights are stored as {weights}, or in fewer bits where they were."
+    return write_imported_run(folder, force, run.system, found, run.tokenizer, origin, template, **facts)
 
 
 FORMATS: dict[str, tuple[str, Callable[[Path, Path, str], Any]]] = {

@@ -20,11 +20,13 @@ from ensue.exchange.huggingface.decoders import read_decoder, write_decoder_fold
 from ensue.exchange.stored_weights import FLOATS, STORAGES
 from ensue.exchange.tensor_files import write_stream
 from ensue.models.llama import LlamaLanguageModel
+from ensue.nn.adapters import AdaptedLinear
 from ensue.nn.planning import without_storage
 from ensue.runs.chat import CHAT, chat_template
 from ensue.runs.grouped_weights import assign_tensors, use_groups
 from ensue.runs.imported_run import ImportedWeights, weights_of, write_imported_run
 from ensue.runs.run import Run
+from ensue.runs.weight_bits import with_bits
 
 
 def from_decoder_folder(
@@ -57,7 +59,7 @@ def from_decoder_folder(
 
 
 def to_decoder_folder(run: Run, target: Path, weights: str) -> None:
-    """Write a run of a Llama as a Hugging Face folder."""
+    """Write a run of a Llama as a Hugging Face folder; adapters become part of the weights."""
     kind = "float32" if weights in ("", "as-is") else weights
     if kind not in FLOATS:
         raise InputError(f"a Hugging Face folder holds no {kind} weights here", hint="use --weights bf16 or float32")
@@ -66,8 +68,9 @@ def to_decoder_folder(run: Run, target: Path, weights: str) -> None:
         raise InputError(what, hint="bpe, wordpiece and unigram are")
     special, template = _special(run)
     stop = tuple(run.config[CHAT]["stop"]) if CHAT in run.config else (special["end"],)
+    merged = any(isinstance(layer, AdaptedLinear) for layer in run.model.modules())
     write_decoder_folder(
-        run.model,
+        with_bits(run.model, 32) if merged else run.model,
         target,
         run.tokenizer,
         begin=special["begin"],
