@@ -132,6 +132,10 @@ class ContinuousBatch:
         self._logits = torch.cat(list(logits))
         self.rows += rows
 
+    def join_read(self, rows: Sequence[Row], state: Any, logits: Tensor) -> None:
+        """Add rows whose prompts were read already: their state, and the logits (R, V) of their next tokens."""
+        self._add(rows, [state], [logits])
+
     def leave(self, rows: Sequence[Row]) -> None:
         """Remove rows before they end; rows that already left are ignored."""
         gone = {id(row) for row in rows}

@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.data.evaluation import generated
+from ensue.data.evaluation.forms import FORMS
 from ensue.data.evaluation.reading import read_task
 from ensue.data.evaluation.task import EvalTask, PromptStyle
 from ensue.data.lines import is_folder
@@ -140,6 +142,16 @@ def find_task(name: str, data: str | Path | None = None) -> EvalTask:
     hint = "give a .jsonl file; `ensue eval` alone lists the tasks"
     error = unknown_name("task", name, [*BUILT_IN, *DATA_SETS])
     raise InputError(str(error), hint=hint) if "did you mean" not in str(error) else error
+
+
+def catalogue() -> dict[str, Any]:
+    """Return the built-in tasks, the known data sets, and the forms of files."""
+    fields = {form.name: {"kind": form.kind, "fields": [one.split("|") for one in form.fields]} for form in FORMS}
+    return {
+        "built_in": {name: one.summary for name, one in BUILT_IN.items()},
+        "data_sets": {name: {"kind": one.kind, "form": one.form, "from": one.get} for name, one in DATA_SETS.items()},
+        "forms": fields,
+    }
 
 
 def known_name(file: str) -> str:
