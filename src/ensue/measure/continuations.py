@@ -67,12 +67,18 @@ def pieces(context: Tokens, continuation: Tokens, size: int | None) -> list[tupl
     return found
 
 
+def window_size(model: Any) -> int | None:
+    """Return how many tokens a model with a sliding window reads at once; None if it carries its state on."""
+    size: int | None = model.traits.context if getattr(model, "slides", False) else None
+    return size
+
+
 def continuation_scores(
     model: Any, requests: Sequence[Request], *, greedy: bool = False, report: Report = silent
 ) -> list[ContinuationScore]:
     """Score all requests; with ``greedy`` also compare with the most probable tokens."""
     model.eval()
-    size = model.traits.context
+    size = window_size(model)
     split = [pieces(one.context, one.continuation, size) for one in requests]
     groups: dict[Hashable, dict[Tokens, dict[Tokens, tuple[float, bool]]]] = {}
     for one, parts in zip(requests, split):
@@ -129,7 +135,8 @@ def _log_probs(
     if not greedy:
         values = model.log_prob(x, y, state, padding)[0]
         return values.double().sum(1).tolist(), [False] * len(x)
-    log_p = model(x, state, padding, want=("logits",)).logits.double().log_softmax(-1)
+    # with "hidden", one token runs through the layers too: a decode program of 4-bit weights rounds to about 1e-3
+    log_p = model(x, state, padding, want=("logits", "hidden")).logits.double().log_softmax(-1)
     real = torch.arange(x.shape[1], device=device) < lengths.to(device)[:, None]
     values = log_p.gather(-1, y[..., None])[..., 0].masked_fill(~real, 0.0)
     right = ((log_p.argmax(-1) == y) | ~real).all(1)

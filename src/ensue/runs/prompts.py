@@ -17,7 +17,14 @@ import torch
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.chat_template import Message
-from ensue.measure.continuations import ContinuationScore, Request, Tokens, continuation_scores, read_contexts
+from ensue.measure.continuations import (
+    ContinuationScore,
+    Request,
+    Tokens,
+    continuation_scores,
+    read_contexts,
+    window_size,
+)
 from ensue.runs.chat import CHAT, chat_template, stop_tokens
 from ensue.runs.language import LanguageRun
 from ensue.runs.run import Run
@@ -117,7 +124,7 @@ class Prompter:
     ) -> list[str]:
         """Greedy answers: the most probable token again and again, up to a stop sequence, an end token or a limit."""
         ends = self.ends | {tokens[0] for one in stop if len(tokens := self.encode(one)) == 1}
-        size = self.model.traits.context
+        size = window_size(self.model)
         groups: dict[Hashable, dict[Tokens, str]] = {}
         keys = []
         for text, group in contexts:

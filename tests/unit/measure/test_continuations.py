@@ -95,7 +95,9 @@ def test_a_continuation_longer_than_the_context_is_the_sum_of_its_pieces():
 def test_a_shared_prefix_is_read_once(monkeypatch):
     model, seen = make("gpt"), []
     forward = model.forward
-    monkeypatch.setattr(model, "forward", lambda tokens, *a, **k: (seen.append(tokens.numel()), forward(tokens, *a, **k))[1])
+    monkeypatch.setattr(
+        model, "forward", lambda tokens, *a, **k: (seen.append(tokens.numel()), forward(tokens, *a, **k))[1]
+    )
     prefix = some_tokens(random.Random(4), 40, 40)
     requests = [Request((*prefix, n, n + 1, n + 2), (5, n), "shots") for n in range(20)]
     continuation_scores(model, requests)

@@ -69,8 +69,8 @@ def copying() -> EvalTask:
 def dates() -> EvalTask:
     """English dates to write as year, month and day."""
     chance, examples = random.Random(SEED + 2), []
-    for _ in range(COUNT):
-        day = date(1900, 1, 1) + timedelta(days=chance.randrange(73_000))
+    for number in chance.sample(range(73_000), COUNT):
+        day = date(1900, 1, 1) + timedelta(days=number)
         month = MONTHS[day.month - 1]
         forms = {
             "day first": f"{day.day} {month} {day.year}",
