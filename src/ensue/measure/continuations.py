@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ensue.core.events import Report, silent
 from ensue.data.length_grouping import batch_boundaries
+from ensue.search.model_step import select_rows
 
 BATCH_TOKENS = 6144
 """Tokens of the longest rows of a batch, with what was read before them: the key–value caches of so many are kept."""
@@ -84,7 +86,7 @@ def continuation_scores(
     for one, parts in zip(requests, split):
         for context, continuation in parts:
             groups.setdefault(one.group, {}).setdefault(context, {})[continuation] = (0.0, False)
-    total, done = sum(len(contexts) for contexts in groups.values()), 0
+    total, done = sum(len(some) for contexts in groups.values() for some in contexts.values()), 0
     for contexts in groups.values():
         for batch in _score_group(model, contexts, greedy):
             done += batch
@@ -111,18 +113,22 @@ def shared_prefix(contexts: Sequence[Tokens]) -> Tokens:
 
 @torch.no_grad()
 def _score_group(model: Any, contexts: dict[Tokens, dict[Tokens, tuple[float, bool]]], greedy: bool) -> Iterator[int]:
-    """Score the continuations of all contexts of a group; yield the number of contexts of each batch."""
-    for batch, state in read_contexts(model, list(contexts), [contexts[one] for one in contexts]):
-        rows = [(context, continuation) for context in batch for continuation in contexts[context]]
-        index = [n for n, context in enumerate(batch) for _ in contexts[context]]
-        read = [(context[-1], *continuation[:-1]) for context, continuation in rows]
-        x, y = (_padded(part) for part in (read, [continuation for _, continuation in rows]))
-        lengths = torch.tensor([len(continuation) for _, continuation in rows])
-        of_rows = state if len(index) == len(batch) else state.rows(torch.tensor(index))
-        values, right = _log_probs(model, x, y, of_rows, lengths, greedy)
-        for (context, continuation), value, one in zip(rows, values, right):
-            contexts[context][continuation] = (value, one)
-        yield len(batch)
+    """Score the continuations of all contexts of a group; yield the number of continuations of each batch."""
+    for batch, state in read_contexts(model, list(contexts)):
+        rows = [(n, continuation) for n, context in enumerate(batch) for continuation in contexts[context]]
+        rows.sort(key=lambda row: len(row[1]))
+        sizes = [len(batch[n]) + len(continuation) for n, continuation in rows]
+        cuts = [0, *batch_boundaries(sizes, BATCH_TOKENS), len(rows)]
+        for part in (rows[low:high] for low, high in pairwise(cuts)):
+            index = torch.tensor([n for n, _ in part])
+            read = [(batch[n][-1], *continuation[:-1]) for n, continuation in part]
+            x, y = _padded(read), _padded([continuation for _, continuation in part])
+            lengths = torch.tensor([len(continuation) for _, continuation in part])
+            forked = state.fork() if len(cuts) > 2 else state
+            values, right = _log_probs(model, x, y, select_rows(forked, index, len(batch)), lengths, greedy)
+            for (n, continuation), value, one in zip(part, values, right):
+                contexts[batch[n]][continuation] = (value, one)
+            yield len(part)
 
 
 def _log_probs(
@@ -143,12 +149,10 @@ def _log_probs(
     return values.sum(1).tolist(), right.tolist()
 
 
-def read_contexts(
-    model: Any, contexts: Sequence[Tokens], continuations: Sequence[Any]
-) -> Iterator[tuple[list[Tokens], Any]]:
+def read_contexts(model: Any, contexts: Sequence[Tokens], room: int = 0) -> Iterator[tuple[list[Tokens], Any]]:
     """Yield batches of contexts with the state after all of their tokens but the last.
 
-    ``continuations`` are those of each context: their number and length decide how many contexts fit into a batch.
+    ``room`` is the number of tokens that follow each.
     """
     prefix = shared_prefix(contexts) if len(contexts) > 1 else ()
     prefix = prefix if len(prefix) >= MIN_SHARED else ()
@@ -156,11 +160,8 @@ def read_contexts(
     start = model.start(1)
     if prefix:
         start = model(torch.tensor([prefix], device=device), start, want=("last",)).state
-    widths = {
-        context: len(some) * (len(context) + max(map(len, some))) for context, some in zip(contexts, continuations)
-    }
     order = sorted(contexts, key=lambda context: (len(context) == 1, len(context)))
-    cuts = batch_boundaries([widths[context] for context in order], BATCH_TOKENS)
+    cuts = batch_boundaries([len(context) + room for context in order], BATCH_TOKENS)
     first_single = next((n for n, context in enumerate(order) if len(context) == 1), len(order))
     for rows in np.split(np.arange(len(order)), sorted({*cuts, first_single} - {0, len(order)})):
         batch = [order[row] for row in rows]

@@ -135,8 +135,7 @@ class Prompter:
             keys.append((group, tokens))
         total, done = sum(map(len, groups.values())), 0
         for prompts in groups.values():
-            room = [(range(max_tokens),)] * len(prompts)
-            for batch, state in read_contexts(self.model, list(prompts), room):
+            for batch, state in read_contexts(self.model, list(prompts), max_tokens):
                 texts = self._write(batch, state, stop, max_tokens, ends)
                 prompts.update(zip(batch, texts))
                 done += len(batch)

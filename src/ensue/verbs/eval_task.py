@@ -106,14 +106,14 @@ ASK: dict[str, Callable[[Prompter, EvalTask, Sequence[Prompt], Report], Records]
 
 
 def _paced(report: Report) -> Report:
-    """A report whose progress says how many contexts are read a second, and how long the rest takes."""
+    """A report whose progress says how many requests are answered a second, and how long the rest takes."""
     begun = time.monotonic()
 
     def paced(kind: str, values: dict[str, Any]) -> None:
         if kind == "progress" and values["done"]:
             speed = values["done"] / max(1e-9, time.monotonic() - begun)
             left = (values["total"] - values["done"]) / speed
-            values = {**values, "counts": "contexts", "per_second": speed, "left": left}
+            values = {**values, "counts": "requests", "per_second": speed, "left": left}
         report(kind, values)
 
     return paced

@@ -43,8 +43,8 @@ FORMS = {
         "choice", ("It is red.\nQuestion: is it red?",), ("no", "yes"), 1,
     ),
     "hellaswag": (
-        {"ctx_a": "He sat.", "ctx_b": "then he", "activity_label": "Rest", "endings": ["slept.", "[x] ran."], "label": "0"},
-        "choice", ("Rest: He sat. Then he",), ("slept.", " ran."), 0,
+        {"ctx_a": "He sat.", "ctx_b": "then he", "activity_label": "R", "endings": ["sat.", "[x] ran."], "label": "0"},
+        "choice", ("R: He sat. Then he",), ("sat.", " ran."), 0,
     ),
     "winogrande": (
         {"sentence": "The cup fits the bag as the _ is small.", "option1": "cup", "option2": "bag", "answer": "1"},

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ DATA_SETS: dict[str, DataSet] = {
 """Data sets that are known by name; their files are not part of ensue."""
 
 
-def find_task(name: str, data: str | Path | None = None) -> EvalTask:
+def find_task(name: str, data: str | PathLike[str] | None = None) -> EvalTask:
     """Return the task with a name, or in a file; ``data`` is the file or folder of a known data set."""
     if name in BUILT_IN:
         return BUILT_IN[name].make()
@@ -169,7 +170,7 @@ def _read_known(name: str, path: Path) -> EvalTask:
     return read_task(path, name=name, kind=one.kind, style=one.style)
 
 
-def _find_file(name: str, data: str | Path | None) -> Path:
+def _find_file(name: str, data: str | PathLike[str] | None) -> Path:
     """The file of a known data set."""
     folder = data or os.environ.get(DATA)
     one = DATA_SETS[name]

@@ -100,10 +100,10 @@ def _arc(record: Record, where: str) -> Example:
     if isinstance(question, Mapping):  # as AI2 publishes it: {"stem": …, "choices": [{"text": …, "label": …}]}
         stem, listed = _text(question, "stem", where), question.get("choices")
         parts = listed if isinstance(listed, list) and all(isinstance(one, Mapping) for one in listed) else []
-        texts, labels = [one.get("text") for one in parts], [one.get("label") for one in parts]
+        choices = {name: [one.get(name) for one in parts] for name in ("text", "label")}
     else:
         stem = _text(record, "question", where)
-        texts, labels = (choices.get(name) if isinstance(choices, Mapping) else None for name in ("text", "label"))
+    texts, labels = (choices.get(name) if isinstance(choices, Mapping) else None for name in ("text", "label"))
     options = _options(texts, "choices", where)
     if not isinstance(labels, list) or record["answerKey"] not in labels or len(labels) != len(options):
         raise InputError("the field 'answerKey' is the label of no choice", where=where)

@@ -36,13 +36,13 @@ def read_task(
             raise InputError("there is no example after the settings", where=str(path))
     form = form_of(first, where)
     records = [(where, first), *lines]
-    shared = {"name": name, "source": source or str(path)}
+    source = source or str(path)
     if form.kind == "code":
-        return EvalTask(kind="code", examples=(), problems=[record for _, record in records], **shared)
+        return EvalTask(kind="code", examples=(), problems=[record for _, record in records], name=name, source=source)
     examples = [_example(form, record, where, kind) for where, record in records]
     if form.ready:
         style, kind = READY, _logged_kind(first)
-    return EvalTask(kind=kind or form.kind, examples=examples, style=style or PromptStyle(), **shared)
+    return EvalTask(kind=kind or form.kind, examples=examples, style=style or PromptStyle(), name=name, source=source)
 
 
 def _records(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
