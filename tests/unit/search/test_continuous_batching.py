@@ -44,7 +44,7 @@ def rows() -> list[Row]:
 
 
 def alone(model: torch.nn.Module, row: Row) -> list[int]:
-    return sample(model, row.prompt, row.how, next(iter(row.ends)))[0].tokens
+    return sample(model, row.prompt, row.how, row.ends)[0].tokens
 
 
 def run(together: ContinuousBatch, got: dict[int, list[int]]) -> None:
