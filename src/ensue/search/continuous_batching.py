@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ensue.search.model_step import model_step, set_eval
+from ensue.search.model_step import model_step, select_rows, set_eval
 from ensue.search.sampling import Sampling, next_tokens
 
 
@@ -96,14 +96,20 @@ class ContinuousBatch:
 
     @torch.no_grad()
     def join(self, rows: Sequence[Row]) -> None:
-        """Read the prompts of new rows, in batches of equal length; they take part in the next step."""
+        """Read the prompts of new rows, in batches of equal length; they take part in the next step.
+
+        Equal prompts are read once.
+        """
         rows = sorted(rows, key=lambda row: len(row.prompt))
         states, logits = [], []
         for _, equal in groupby(rows, key=lambda row: len(row.prompt)):
-            prompts = torch.stack([row.prompt for row in equal])
+            prompts, index = torch.unique(torch.stack([row.prompt for row in equal]), dim=0, return_inverse=True)
             output = model_step(self.model, prompts, self.model.start(len(prompts)))
-            states.append(output.state)
-            logits.append(output.logits)
+            state = select_rows(output.state, index, len(prompts))
+            if len(prompts) < len(index):  # rows that share a buffer would write into one that grows by all of them
+                state = type(state).joined([state])
+            states.append(state)
+            logits.append(output.logits.index_select(0, index))
         self._add(rows, states, logits)
 
     @torch.no_grad()

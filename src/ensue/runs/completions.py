@@ -1,0 +1,109 @@
+"""Complete many prompts, several times each, up to a stop sequence.
+
+    complete(run, ["def add(a, b):"], Sampling(tokens=64, temperature=0), stops=["\\ndef"])[0][0].text
+
+Completions are generated in one batch that others join as soon as some have ended. A row leaves at its stop sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
+from ensue.runs.chat import stop_tokens
+from ensue.runs.run import Run
+from ensue.runs.stream_detokenizer import StreamDetokenizer
+from ensue.search.continuous_batching import ContinuousBatch, DrawnToken, Row
+from ensue.search.sampling import Sampling
+from ensue.tasks.language_modelling import prompt_tokens
+
+BATCH = 16
+"""Completions that are generated at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A completed text, without its stop sequence."""
+
+    text: str
+    tokens: int
+    """Drawn tokens, with those of the stop sequence or the end token."""
+    log_prob: float
+    """log P of the drawn tokens, in nats."""
+    finish: str
+    """Why it ended: stop (a stop sequence), end (an end token) or length."""
+
+
+class _Writing:
+    """A completion in progress."""
+
+    def __init__(self, run: Run, row: Row, stops: Sequence[str]) -> None:
+        self.row, self.text = row, StreamDetokenizer(run.tokenizer, row.prompt[1:].tolist(), stops)
+        self.tokens, self.log_prob, self.finish = 0, 0.0, ""
+
+    def add(self, drawn: DrawnToken) -> None:
+        """Add a token; ``finish`` is set at the last one."""
+        self.tokens, self.log_prob = self.tokens + 1, self.log_prob + drawn.log_prob
+        if not drawn.ended:
+            self.text.add(drawn.token)
+        if drawn.last:
+            self.text.finish()
+        if self.text.stopped or drawn.last:
+            self.finish = "stop" if self.text.stopped else "end" if drawn.ended else "length"
+
+    def result(self) -> Completion:
+        """The finished completion."""
+        return Completion(self.text.text, self.tokens, self.log_prob, self.finish)
+
+
+def complete(
+    run: Run,
+    prompts: Sequence[str],
+    how: Sampling,
+    *,
+    stops: Sequence[str] = (),
+    batch: int = BATCH,
+    int8: bool = False,
+    finished: Callable[[int, Completion], None] | None = None,
+    report: Report = silent,
+) -> list[list[Completion]]:
+    """Complete every prompt ``how.n`` times; return the completions of each.
+
+    A completion depends on the seed, the index of its prompt and its own number; not on ``batch``, except for rounding.
+    ``finished`` is called with the index of the prompt as soon as a completion has ended.
+    """
+    model: Any = run.model_for(int8)
+    if not model.traits.steps or run.direction != "forward":
+        raise InputError(f"a {run.system} of this kind cannot continue a text", where=str(run.folder.path))
+    ends, waiting = stop_tokens(run), []
+    for index, prompt in enumerate(prompts):
+        ids = prompt_tokens(run.tokenizer, prompt)
+        for number in range(how.n):
+            row = Row(ids, replace(how, n=1, seed=(how.seed + index * how.n + number) % 2**63), ends)
+            waiting.append((index, _Writing(run, row, stops)))
+    total, results = (
+        len(waiting),
+        [[writing for at, writing in waiting if at == index] for index in range(len(prompts))],
+    )
+    rows, active = ContinuousBatch(model), {}
+    while waiting or active:
+        if waiting and len(active) <= batch * 3 // 4:  # joining copies the caches of all rows
+            free = batch - len(active)
+            coming, waiting = waiting[:free], waiting[free:]
+            active |= {id(writing.row): (index, writing) for index, writing in coming}
+            rows.join([writing.row for _, writing in coming])
+        for row, drawn in rows.step():
+            if isinstance(drawn, Exception):
+                raise drawn
+            index, writing = active[id(row)]
+            writing.add(drawn)
+            if writing.finish:
+                del active[id(row)]
+                rows.leave([row])
+                if finished is not None:
+                    finished(index, writing.result())
+                report("progress", {"done": total - len(waiting) - len(active), "total": total})
+    return [[writing.result() for writing in group] for group in results]
