@@ -67,43 +67,40 @@ def complete(
     stops: Sequence[str] = (),
     batch: int = BATCH,
     int8: bool = False,
-    finished: Callable[[int, Completion], None] | None = None,
+    finished: Callable[[int, int, Completion], None] | None = None,
     report: Report = silent,
 ) -> list[list[Completion]]:
     """Complete every prompt ``how.n`` times; return the completions of each.
 
     A completion depends on the seed, the index of its prompt and its own number; not on ``batch``, except for rounding.
-    ``finished`` is called with the index of the prompt as soon as a completion has ended.
+    ``finished`` is called with the index of the prompt and the completion's number as soon as a completion has ended.
     """
     model: Any = run.model_for(int8)
     if not model.traits.steps or run.direction != "forward":
         raise InputError(f"a {run.system} of this kind cannot continue a text", where=str(run.folder.path))
-    ends, waiting = stop_tokens(run), []
+    ends, results = stop_tokens(run), []
     for index, prompt in enumerate(prompts):
         ids = prompt_tokens(run.tokenizer, prompt)
-        for number in range(how.n):
-            row = Row(ids, replace(how, n=1, seed=(how.seed + index * how.n + number) % 2**63), ends)
-            waiting.append((index, _Writing(run, row, stops)))
-    total, results = (
-        len(waiting),
-        [[writing for at, writing in waiting if at == index] for index in range(len(prompts))],
-    )
-    rows, active = ContinuousBatch(model), {}
+        seeds = [(how.seed + index * how.n + number) % 2**63 for number in range(how.n)]
+        results.append([_Writing(run, Row(ids, replace(how, n=1, seed=seed), ends), stops) for seed in seeds])
+    waiting = [(index, number, one) for index, group in enumerate(results) for number, one in enumerate(group)]
+    total, rows = len(waiting), ContinuousBatch(model)
+    active: dict[int, tuple[int, int, _Writing]] = {}
     while waiting or active:
         if waiting and len(active) <= batch * 3 // 4:  # joining copies the caches of all rows
             free = batch - len(active)
             coming, waiting = waiting[:free], waiting[free:]
-            active |= {id(writing.row): (index, writing) for index, writing in coming}
-            rows.join([writing.row for _, writing in coming])
+            active |= {id(one.row): (index, number, one) for index, number, one in coming}
+            rows.join([one.row for *_, one in coming])
         for row, drawn in rows.step():
             if isinstance(drawn, Exception):
                 raise drawn
-            index, writing = active[id(row)]
-            writing.add(drawn)
-            if writing.finish:
+            index, number, one = active[id(row)]
+            one.add(drawn)
+            if one.finish:
                 del active[id(row)]
                 rows.leave([row])
                 if finished is not None:
-                    finished(index, writing.result())
+                    finished(index, number, one.result())
                 report("progress", {"done": total - len(waiting) - len(active), "total": total})
-    return [[writing.result() for writing in group] for group in results]
+    return [[one.result() for one in group] for group in results]
