@@ -116,6 +116,11 @@ def test_harm_is_forbidden(harm, tmp_path):
         'import os, sys; os.write(int(sys.argv[1]), b\'{"outcome": "passed"}\'); os._exit(0)',
         "import os; os.closerange(0, 64)",
         "import builtins\nbuiltins.AssertionError = type('Other', (BaseException,), {})",
+        "import builtins\nbuiltins.exec = builtins.compile = lambda *given: None",
+        'import json\njson.dumps = lambda given: \'{"outcome": "passed", "error": "", "message": ""}\'',
+        "import __main__, os\n__main__.fail = __main__.outcome_of = os._exit = lambda *given: b''",
+        "import os, sys; os.write(int(sys.argv[1]), b'[' * 60_000); os._exit(0)",
+        'import os, sys; os.write(int(sys.argv[1]), b\'{"outcome": "setup"}\'); os._exit(0)',
     ],
 )
 def test_a_program_that_ends_early_or_plays_tricks_does_not_pass(early):
@@ -141,7 +146,7 @@ while todo:
         found.add(one)
     todo += gc.get_referents(one)
 for secret in found:
-    os.write(int(sys.argv[1]), secret + b'{"outcome": "passed", "error": "", "message": ""}')
+    os.write(int(sys.argv[1]), secret)
 os._exit(0)
 """
     assert outcome(code, "assert False") == "exited"

@@ -2,8 +2,8 @@
 
 It is started as a script, ``python -S -s -P -B child.py DESCRIPTOR BYTES``, and imports only the standard library. On
 standard input it gets a secret of so many bytes and, as JSON, the code, its tests, the limits, the folders and the
-seccomp filter. It writes the secret and, as JSON, the outcome to the descriptor. Code that ends early has not written
-the secret, so it cannot pass.
+seccomp filter. If the tests end without an exception it writes the secret to the descriptor. If not, it writes the
+outcome as JSON, without the secret: code that ends early, or that replaces functions of this file, cannot pass.
 """
 
 from __future__ import annotations
@@ -104,23 +104,39 @@ def give_up_rights(spec: Mapping[str, Any]) -> None:
         restrict_calls(base64.b64decode(spec["filter"]))
 
 
-def execute(code: str, tests: str) -> tuple[str, BaseException | None]:
-    """Run the code as a module and the tests in it; return the outcome, and what was raised."""
-    checks = compile(tests, "<tests>", "exec")
+def run() -> bytes:
+    """Give up all rights, run the code as a module and the tests in it; return nothing (b"") if all of it holds.
+
+    If a protection fails, return why; the code is not run. If the code fails, report that and end the process.
+    """
+    with os.fdopen(os.dup(0), "rb") as given:
+        spec = json.load(given)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
     try:
-        program = compile(code, "<code>", "exec")
+        give_up_rights(spec)
+    except (SetupError, OSError, ValueError) as error:
+        return f"{type(error).__name__}: {error}".encode()
+    checks = compile(spec["tests"], "<tests>", "exec")
+    try:
+        program = compile(spec["code"], "<code>", "exec")
     except (SyntaxError, ValueError, RecursionError, OverflowError) as error:
-        return "syntax error", error
+        fail("syntax error", error)
+        raise
     except MemoryError as error:
-        return "memory", error
+        fail("memory", error)
+        raise
     module = types.ModuleType(MODULE)
     sys.modules[MODULE] = module
+    names, execute = module.__dict__, exec  # the code may replace what it finds by name
     try:
-        exec(program, module.__dict__)
-        exec(checks, module.__dict__)
+        execute(program, names)
+        execute(checks, names)
     except BaseException as error:  # whatever the code raises is its outcome
-        return outcome_of(error), error
-    return "passed", None
+        fail(outcome_of(error), error)
+        raise  # ends the process if the code has replaced what ends it
+    return b""
 
 
 def outcome_of(error: BaseException) -> str:
@@ -136,30 +152,15 @@ def outcome_of(error: BaseException) -> str:
     return "forbidden" if refused or threads else "exception"
 
 
-def described(outcome: str, error: BaseException | None) -> bytes:
-    """The outcome as JSON; the message of an exception may be anything, so it is cut, and left out if it fails."""
+def fail(outcome: str, error: BaseException) -> None:
+    """Report a failure and end; the message of an exception may be anything, so it is cut, and left out if it fails."""
     try:
-        message = str(error or "")[:MAX_MESSAGE]
+        message = str(error)[:MAX_MESSAGE]
     except Exception as failure:
         message = f"(its message raises {type(failure).__name__})"
-    name = type(error).__name__ if error is not None else ""
-    return json.dumps({"outcome": outcome, "error": name[:MAX_MESSAGE], "message": message}).encode()
-
-
-def run() -> bytes:
-    """Read the task, give up all rights, run the code and return the outcome."""
-    with os.fdopen(os.dup(0), "rb") as given:
-        spec = json.load(given)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    try:
-        give_up_rights(spec)
-    except (SetupError, OSError, ValueError) as error:
-        return described("setup", error)
-    code, tests = spec["code"], spec["tests"]
-    del spec
-    return described(*execute(code, tests))
+    name = type(error).__name__[:MAX_MESSAGE]
+    os.write(int(sys.argv[1]), json.dumps({"outcome": outcome, "error": name, "message": message}).encode())
+    os._exit(1)
 
 
 if __name__ == "__main__":

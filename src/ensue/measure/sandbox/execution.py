@@ -28,7 +28,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.measure.sandbox.seccomp import seccomp_filter
@@ -49,6 +48,8 @@ POLL = 20
 """Milliseconds between two looks at the folder of a running program."""
 MAX_RESULT = 65536
 SECRET_BYTES = 16
+MAX_TEXT = 300
+"""Characters of a report that are kept."""
 READABLE = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime")
 DEVICES = ("/dev/urandom", "/dev/zero")
 
@@ -172,8 +173,12 @@ def _run(code: str, tests: str, limits: Limits, folder: str) -> Execution:
     if why is not None:
         return Execution(*why, seconds=seconds)
     if answer.startswith(secret):
-        return _reported(json.loads(answer[SECRET_BYTES:].replace(folder.encode(), b".")), seconds)
-    return Execution(*_without_report(process.returncode, seconds, limits), seconds=seconds)
+        if answer == secret:
+            return Execution("passed", seconds=seconds)
+        what = f"the sandbox cannot be set up ({answer[SECRET_BYTES:].decode(errors='replace')})"
+        raise InputError(what, hint="nothing was run; use Linux 5.13 or newer, outside of another sandbox")
+    ended = _reported(answer.replace(folder.encode(), b"."))
+    return Execution(*(ended or _without_report(process.returncode, seconds, limits)), seconds=seconds)
 
 
 @contextmanager
@@ -234,12 +239,14 @@ def _too_large(folder: str, limits: Limits) -> bool:
     return False
 
 
-def _reported(report: dict[str, Any], seconds: float) -> Execution:
-    """The outcome that the process reports."""
-    if report["outcome"] == "setup":
-        what = f"the sandbox cannot be set up ({report['message']})"
-        raise InputError(what, hint="the code was not run; use Linux 5.13 or newer, outside of another sandbox")
-    return Execution(report["outcome"], report["error"], report["message"], seconds)
+def _reported(answer: bytes) -> tuple[str, str, str] | None:
+    """The failure that the process reports; None if it reports nothing, or something else."""
+    try:
+        report = json.loads(answer)
+        outcome, error, message = (str(report[name])[:MAX_TEXT] for name in ("outcome", "error", "message"))
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
+    return (outcome, error, message) if outcome in OUTCOMES and outcome != "passed" else None
 
 
 def _without_report(code: int, seconds: float, limits: Limits) -> tuple[str, str, str]:

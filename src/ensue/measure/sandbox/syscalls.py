@@ -79,7 +79,6 @@ ALLOWED: Mapping[str, tuple[int | None, int | None]] = {
     "ftruncate": (77, 46),
     "fsync": (74, 82),
     "fdatasync": (75, 83),
-    "flock": (73, 32),
     "unlink": (87, None),
     "unlinkat": (263, 35),
     "rename": (82, None),
