@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from benchmarks.record import data_folder, record
+from ensue.cli.display import Display
 from ensue.runs.load import load
 from ensue.verbs.code_evaluation import GREEDY, SAMPLED, evaluate_code
 
@@ -35,9 +36,10 @@ def main() -> None:
         path = source if name == "code" else data_folder() / "probes" / "lm_tasks" / source
         start = time.monotonic()
         out = given.keep / f"{name}-{given.samples}.jsonl"
-        result = evaluate_code(
-            run, path, samples=given.samples, shots=shots, limit=given.limit, out=out, k=(1, given.samples)
-        )
+        with Display() as display:
+            result = evaluate_code(
+                run, path, samples=given.samples, shots=shots, limit=given.limit, out=out, report=display
+            )
         print("\n".join(result.lines()))
         facts = {"run": given.run.name, "task": name, "shots": shots, "temperature": how.temperature}
         seconds = round(time.monotonic() - start, 1)

@@ -34,6 +34,14 @@ def test_a_completion_is_the_text_up_to_the_first_stop_sequence(name, runs):
         assert (one.finish == "stop") == (stop in text.text) and one.tokens <= len(text.sample.tokens)
 
 
+def test_prompts_with_a_long_common_start_get_the_same_completions(runs):
+    run, how = library.load(runs / "lstm"), Sampling(tokens=12, temperature=0)
+    prompts = ["the rain fell on the old stone bridge " * 2 + end for end in ("the", "a clock", "the", "")]
+    assert [one.text for (one,) in complete(run, prompts, how)] == [
+        run.generate(prompt, tokens=12, temperature=0)[0].text for prompt in prompts
+    ]
+
+
 def test_completions_depend_on_seed_and_number_and_not_on_the_batch(runs):
     run, how, seen = library.load(runs / "gpt"), Sampling(tokens=8, n=3, seed=5), []
     first = complete(run, ["the", "a"], how, finished=lambda index, number, one: seen.append((index, number, one)))

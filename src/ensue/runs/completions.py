@@ -3,6 +3,7 @@
     complete(run, ["def add(a, b):"], Sampling(tokens=64, temperature=0), stops=["\\ndef"])[0][0].text
 
 Completions are generated in one batch that others join as soon as some have ended. A row leaves at its stop sequence.
+What all prompts begin with, such as their shots, is read once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
@@ -22,6 +26,8 @@ from ensue.tasks.language_modelling import prompt_tokens
 
 BATCH = 16
 """Completions that are generated at once."""
+MIN_SHARED = 32
+"""Tokens that prompts must share to be read once for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ def complete(
         seeds = [(how.seed + index * how.n + number) % 2**63 for number in range(how.n)]
         results.append([_Writing(run, Row(ids, replace(how, n=1, seed=seed), ends), stops) for seed in seeds])
     waiting = [(index, number, one) for index, group in enumerate(results) for number, one in enumerate(group)]
-    total, rows = len(waiting), ContinuousBatch(model)
+    total, rows = len(waiting), ContinuousBatch(model, _shared([group[0].row.prompt for group in results if group]))
     active: dict[int, tuple[int, int, _Writing]] = {}
     while waiting or active:
         if waiting and len(active) <= batch * 3 // 4:  # joining copies the caches of all rows
@@ -104,3 +110,13 @@ def complete(
                     finished(index, number, one.result())
                 report("progress", {"done": total - len(waiting) - len(active), "total": total})
     return [[one.result() for one in group] for group in results]
+
+
+def _shared(prompts: Sequence[Tensor]) -> Tensor | None:
+    """The tokens that several prompts begin with, if they are many; each prompt has more."""
+    if len(prompts) < 2:
+        return None
+    size = min(map(len, prompts)) - 1
+    same = torch.stack([prompt[:size] == prompts[0][:size] for prompt in prompts]).all(0)
+    count = size if bool(same.all()) else int((~same).nonzero()[0])
+    return prompts[0][:count] if count >= MIN_SHARED else None

@@ -81,12 +81,23 @@ def _draw(row: Row, log_probs: Tensor) -> DrawnToken | Exception:
         return error
 
 
-class ContinuousBatch:
-    """The rows that a language model is generating."""
+@torch.no_grad()
+def _read(model: Any, tokens: Tensor) -> Any:
+    """The state of one row after some tokens."""
+    return model_step(model, tokens[None], model.start(1)).state
 
-    def __init__(self, model: Any) -> None:
+
+class ContinuousBatch:
+    """The rows that a language model is generating.
+
+    Tokens that all prompts begin with can be given as ``prefix`` (T,): they are read once.
+    """
+
+    def __init__(self, model: Any, prefix: Tensor | None = None) -> None:
         set_eval(model)
         self.model = model
+        self._prefix = 0 if prefix is None else len(prefix)
+        self._prefix_state = None if prefix is None else _read(model, prefix)
         self.rows: list[Row] = []
         self._state: Any = None
         self._logits = torch.zeros(0, 0)  # (R, V), for the next token of each row
@@ -104,13 +115,20 @@ class ContinuousBatch:
         states, logits = [], []
         for _, equal in groupby(rows, key=lambda row: len(row.prompt)):
             prompts, index = torch.unique(torch.stack([row.prompt for row in equal]), dim=0, return_inverse=True)
-            output = model_step(self.model, prompts, self.model.start(len(prompts)))
+            output = model_step(self.model, prompts[:, self._prefix :], self._start(len(prompts)))
             state = select_rows(output.state, index, len(prompts))
             if len(prompts) < len(index):  # rows that share a buffer would write into one that grows by all of them
                 state = type(state).joined([state])
             states.append(state)
             logits.append(output.logits.index_select(0, index))
         self._add(rows, states, logits)
+
+    def _start(self, rows: int) -> Any:
+        """The state before the prompts of new rows, after the prefix."""
+        if self._prefix_state is None:
+            return self.model.start(rows)
+        state = self._prefix_state.fork().rows(torch.zeros(rows, dtype=torch.long, device=self._logits.device))
+        return type(state).joined([state]) if rows > 1 else state
 
     @torch.no_grad()
     def pause(self, rows: Sequence[Row]) -> list[PausedRow]:
