@@ -76,7 +76,7 @@ class CodeResult:
         return {
             "problems": len(self.counts),
             "samples": total // len(self.counts),
-            "pass_at": {str(rate.k): {"value": rate.value, "low": rate.low, "high": rate.high} for rate in self.rates},
+            "pass_at": {str(rate.k): asdict(rate) for rate in self.rates},
             "outcomes": self.outcomes,
             "shares": {name: count / total for name, count in self.outcomes.items()},
             "errors": self.errors,

@@ -19,10 +19,11 @@ Z = 1.959963984540054
 
 @dataclass(frozen=True, slots=True)
 class PassRate:
-    """The mean pass@k over problems, and its 95 % interval."""
+    """The mean pass@k over problems, its standard error and its 95 % interval."""
 
     k: int
     value: float
+    error: float
     low: float
     high: float
 
@@ -40,8 +41,10 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 def mean_pass_rate(counts: Sequence[tuple[int, int]], k: int) -> PassRate:
     """The mean pass@k of problems, given as (n, c)."""
-    value = sum(pass_at_k(n, c, k) for n, c in counts) / len(counts)
-    return PassRate(k, value, *wilson(value, len(counts)))
+    values = [pass_at_k(n, c, k) for n, c in counts]
+    value = sum(values) / len(values)
+    variance = sum((one - value) ** 2 for one in values) / max(1, len(values) - 1)
+    return PassRate(k, value, sqrt(variance / len(values)), *wilson(value, len(values)))
 
 
 def wilson(mean: float, n: int) -> tuple[float, float]:

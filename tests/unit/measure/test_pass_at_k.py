@@ -40,6 +40,7 @@ def test_k_beyond_the_samples_is_refused(k):
 def test_the_mean_over_problems_and_its_interval():
     rate = mean_pass_rate([(4, 1), (4, 4), (4, 0)], 2)
     assert rate.value == pytest.approx((0.5 + 1 + 0) / 3) and 0 < rate.low < rate.value < rate.high < 1
+    assert rate.error == pytest.approx((0.25 / 3) ** 0.5)  # √(s² / n), s² = (0² + ½² + ½²) / 2
     low, high = wilson(0.0, 164)
     assert low == 0 and high == pytest.approx(0.0229, abs=1e-4)  # z² / (n + z²)
     assert wilson(1.0, 5)[1] == 1
