@@ -7,6 +7,7 @@ import pytest
 from typed import ensue
 
 import ensue as library
+from ensue.measure.sandbox.execution import missing_protections
 from ensue.verbs import eval as module
 from ensue.verbs.convert import convert
 
@@ -126,6 +127,17 @@ def test_chat_puts_prompts_into_the_template(chat, choices):
     tokens = [*Prompter(run, chat=True).context(line["prompt"])]
     assert run.tokenizer.named["<|start|>"] in tokens
     assert line["log_probs"][0] == pytest.approx(expected.log_prob, abs=1e-4)
+
+
+@pytest.mark.skipif(bool(missing_protections()), reason="; ".join(missing_protections()))
+def test_programs_are_run_in_the_sandbox(runs):
+    answer = ensue("eval", runs / "gpt", "code", "--execute", "--limit", 2, "--shots", "0,3", "--out", "kept", "--json")
+    assert answer.code == 0, answer.err
+    (result,) = answer.json["results"]  # programs to continue have no shots
+    assert (result["kind"], result["shots"], result["measure"], result["examples"]) == ("code", 0, "pass@1", 2)
+    assert sum(result["outcomes"].values()) == 2 and 0 <= result["figures"]["pass@1"]["value"] <= 1
+    lines = [json.loads(line) for line in Path("kept/code-0.jsonl").read_text().splitlines()]
+    assert [line["outcome"] in result["outcomes"] for line in lines] == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ def evaluate(
     shots_from: Annotated[str, Option(help="draw shots from this task or file", show_default="other questions")] = "",
     chat: Annotated[bool, Option("--chat", help="put each prompt into the run's chat template")] = False,
     execute: Annotated[bool, Option("--execute", help="run programs that the model writes, in a sandbox")] = False,
+    num_samples: Annotated[int, Option(help="programs for each problem, for pass@k")] = 1,
     out: Annotated[Path | None, Option(help="folder to keep all prompts, answers and the chart in")] = None,
     seed: Seed = 0,
     int8: Int8 = False,
@@ -50,6 +51,7 @@ def evaluate(
     from ensue.verbs.eval import eval as verb
 
     options = {"limit": limit, "draw": draw, "shots_from": shots_from, "chat": chat, "seed": seed, "int8": int8}
+    options["samples"] = num_samples
     with Display(quiet=as_json) as display:
         result = verb(
             [part for part in run.split(",") if part],

@@ -9,7 +9,7 @@ of half of it, each after as many tokens before it as fit.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -114,7 +114,7 @@ def shared_prefix(contexts: Sequence[Tokens]) -> Tokens:
 @torch.no_grad()
 def _score_group(model: Any, contexts: dict[Tokens, dict[Tokens, tuple[float, bool]]], greedy: bool) -> Iterator[int]:
     """Score the continuations of all contexts of a group; yield the number of continuations of each batch."""
-    for batch, state in read_contexts(model, list(contexts)):
+    for batch, state in _read_contexts(model, contexts):
         rows = [(n, continuation) for n, context in enumerate(batch) for continuation in contexts[context]]
         rows.sort(key=lambda row: len(row[1]))
         sizes = [len(batch[n]) + len(continuation) for n, continuation in rows]
@@ -149,11 +149,12 @@ def _log_probs(
     return values.sum(1).tolist(), right.tolist()
 
 
-def read_contexts(model: Any, contexts: Sequence[Tokens], room: int = 0) -> Iterator[tuple[list[Tokens], Any]]:
+def _read_contexts(model: Any, groups: Mapping[Tokens, Collection[Tokens]]) -> Iterator[tuple[list[Tokens], Any]]:
     """Yield batches of contexts with the state after all of their tokens but the last.
 
-    ``room`` is the number of tokens that follow each.
+    A batch has as many contexts as have room together with their continuations.
     """
+    contexts = list(groups)
     prefix = shared_prefix(contexts) if len(contexts) > 1 else ()
     prefix = prefix if len(prefix) >= MIN_SHARED else ()
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -161,7 +162,8 @@ def read_contexts(model: Any, contexts: Sequence[Tokens], room: int = 0) -> Iter
     if prefix:
         start = model(torch.tensor([prefix], device=device), start, want=("last",)).state
     order = sorted(contexts, key=lambda context: (len(context) == 1, len(context)))
-    cuts = batch_boundaries([len(context) + room for context in order], BATCH_TOKENS)
+    widths = [sum(len(context) + len(one) for one in groups[context]) for context in order]
+    cuts = batch_boundaries(widths, BATCH_TOKENS)
     first_single = next((n for n, context in enumerate(order) if len(context) == 1), len(order))
     for rows in np.split(np.arange(len(order)), sorted({*cuts, first_single} - {0, len(order)})):
         batch = [order[row] for row in rows]

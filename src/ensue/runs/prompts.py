@@ -10,29 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
-
-import torch
+from typing import Any, NamedTuple
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.chat_template import Message
-from ensue.measure.continuations import (
-    ContinuationScore,
-    Request,
-    Tokens,
-    continuation_scores,
-    read_contexts,
-    window_size,
-)
-from ensue.runs.chat import CHAT, chat_template, stop_tokens
+from ensue.measure.continuations import ContinuationScore, Request, Tokens, continuation_scores, window_size
+from ensue.runs.chat import CHAT, chat_template
+from ensue.runs.completions import complete
 from ensue.runs.language import LanguageRun
 from ensue.runs.run import Run
-from ensue.runs.stream_detokenizer import StreamDetokenizer
-from ensue.search.continuous_batching import ContinuousBatch, Row
-from ensue.search.model_step import model_step
 from ensue.search.sampling import Sampling
 
+BATCH = 32
+"""Answers that are written at once."""
 NATS = math.log(2)
 
 
@@ -53,7 +44,7 @@ class Prompter:
             raise InputError(
                 what, where=str(run.folder.path), hint="use a language model that reads forward, such as gpt"
             )
-        self.run, self.tokenizer, self.model = run, run.tokenizer, run.model_for(int8)
+        self.run, self.tokenizer, self.int8, self.model = run, run.tokenizer, int8, run.model_for(int8)
         self.template = chat_template(run) if chat else None
         described = run.config.get(CHAT) or {}
         named = getattr(run.tokenizer, "named", {})
@@ -62,7 +53,6 @@ class Prompter:
         published = run.config.get("figures", {}).get("stopped") == "converted"
         self.begin: Tokens = () if published else (run.tokenizer.end,)
         """What is read before every text."""
-        self.ends = frozenset({run.tokenizer.end}) | (stop_tokens(run) if described else frozenset())
 
     def encode(self, text: str) -> Tokens:
         """The tokens of a text."""
@@ -113,7 +103,6 @@ class Prompter:
         before = self.tokenizer.surcharge(context, True, False)[0] if context else 0.0
         return NATS * (self.tokenizer.surcharge(whole, True, False)[0] - before)
 
-    @torch.no_grad()
     def answers(
         self,
         contexts: Sequence[tuple[str, Hashable]],
@@ -122,50 +111,25 @@ class Prompter:
         max_tokens: int = 32,
         report: Report = silent,
     ) -> list[str]:
-        """Greedy answers: the most probable token again and again, up to a stop sequence, an end token or a limit."""
-        ends = self.ends | {tokens[0] for one in stop if len(tokens := self.encode(one)) == 1}
+        """Greedy answers to contexts, which may be in groups that begin with the same text; each is asked once.
+
+        An answer ends at a stop sequence, an end token, or after ``max_tokens``.
+        """
         size = window_size(self.model)
+        room = None if size is None else max(1, size - max_tokens)
+        asked = [(group, self.context(text)[-room:] if room else self.context(text)) for text, group in contexts]
         groups: dict[Hashable, dict[Tokens, str]] = {}
-        keys = []
-        for text, group in contexts:
-            tokens = self.context(text)
-            if size is not None:
-                tokens = tokens[-max(1, size - max_tokens) :]
+        for group, tokens in asked:
             groups.setdefault(group, {})[tokens] = ""
-            keys.append((group, tokens))
         total, done = sum(map(len, groups.values())), 0
-        for prompts in groups.values():
-            for batch, state in read_contexts(self.model, list(prompts), max_tokens):
-                texts = self._write(batch, state, stop, max_tokens, ends)
-                prompts.update(zip(batch, texts))
-                done += len(batch)
-                report("progress", {"done": done, "total": total})
-        return [groups[group][tokens] for group, tokens in keys]
-
-    def _write(
-        self, batch: list[Tokens], state: object, stop: Sequence[str], max_tokens: int, ends: frozenset[int]
-    ) -> list[str]:
-        """The answers after contexts of which all but the last token was read."""
-        last = torch.tensor([[context[-1]] for context in batch], device=_device(self.model))
-        output = model_step(self.model, last, state)
         how = Sampling(tokens=max_tokens, temperature=0.0)
-        rows = [Row(torch.tensor(context), how, ends) for context in batch]
-        texts = [StreamDetokenizer(self.tokenizer, context, stop) for context in batch]
-        by_row = {id(row): text for row, text in zip(rows, texts)}
-        writing = ContinuousBatch(self.model)
-        writing.join_read(rows, output.state, output.logits)
-        while len(writing):
-            for row, drawn in writing.step():
-                if isinstance(drawn, Exception):
-                    raise drawn
-                if not drawn.ended:
-                    by_row[id(row)].add(drawn.token)
-                if by_row[id(row)].stopped and not drawn.last:
-                    writing.leave([row])
-        for text in texts:
-            text.finish()
-        return [text.text for text in texts]
+        for prompts in groups.values():
 
+            def progress(kind: str, values: dict[str, Any], before: int = done) -> None:
+                report(kind, {**values, "done": before + values["done"], "total": total})
 
-def _device(model: torch.nn.Module) -> torch.device:
-    return next((p.device for p in model.parameters()), torch.device("cpu"))
+            options: dict[str, Any] = {"stops": stop, "batch": BATCH, "int8": self.int8, "report": progress}
+            written = complete(self.run, list(prompts), how, **options)
+            prompts.update(zip(prompts, (one.text for (one,) in written)))
+            done += len(prompts)
+        return [groups[group][tokens] for group, tokens in asked]

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ensue.search.model_step import model_step, set_eval
+from ensue.search.model_step import model_step, select_rows, set_eval
 from ensue.search.sampling import Sampling, next_tokens
 
 
@@ -81,12 +81,23 @@ def _draw(row: Row, log_probs: Tensor) -> DrawnToken | Exception:
         return error
 
 
-class ContinuousBatch:
-    """The rows that a language model is generating."""
+@torch.no_grad()
+def _read(model: Any, tokens: Tensor) -> Any:
+    """The state of one row after some tokens."""
+    return model_step(model, tokens[None], model.start(1)).state
 
-    def __init__(self, model: Any) -> None:
+
+class ContinuousBatch:
+    """The rows that a language model is generating.
+
+    Tokens that all prompts begin with can be given as ``prefix`` (T,): they are read once.
+    """
+
+    def __init__(self, model: Any, prefix: Tensor | None = None) -> None:
         set_eval(model)
         self.model = model
+        self._prefix = 0 if prefix is None else len(prefix)
+        self._prefix_state = None if prefix is None else _read(model, prefix)
         self.rows: list[Row] = []
         self._state: Any = None
         self._logits = torch.zeros(0, 0)  # (R, V), for the next token of each row
@@ -96,15 +107,28 @@ class ContinuousBatch:
 
     @torch.no_grad()
     def join(self, rows: Sequence[Row]) -> None:
-        """Read the prompts of new rows, in batches of equal length; they take part in the next step."""
+        """Read the prompts of new rows, in batches of equal length; they take part in the next step.
+
+        Equal prompts are read once.
+        """
         rows = sorted(rows, key=lambda row: len(row.prompt))
         states, logits = [], []
         for _, equal in groupby(rows, key=lambda row: len(row.prompt)):
-            prompts = torch.stack([row.prompt for row in equal])
-            output = model_step(self.model, prompts, self.model.start(len(prompts)))
-            states.append(output.state)
-            logits.append(output.logits)
+            prompts, index = torch.unique(torch.stack([row.prompt for row in equal]), dim=0, return_inverse=True)
+            output = model_step(self.model, prompts[:, self._prefix :], self._start(len(prompts)))
+            state = select_rows(output.state, index, len(prompts))
+            if len(prompts) < len(index):  # rows that share a buffer would write into one that grows by all of them
+                state = type(state).joined([state])
+            states.append(state)
+            logits.append(output.logits.index_select(0, index))
         self._add(rows, states, logits)
+
+    def _start(self, rows: int) -> Any:
+        """The state before the prompts of new rows, after the prefix."""
+        if self._prefix_state is None:
+            return self.model.start(rows)
+        state = self._prefix_state.fork().rows(torch.zeros(rows, dtype=torch.long, device=self._logits.device))
+        return type(state).joined([state]) if rows > 1 else state
 
     @torch.no_grad()
     def pause(self, rows: Sequence[Row]) -> list[PausedRow]:
@@ -131,10 +155,6 @@ class ContinuousBatch:
         self._state = type(states[0]).joined(states) if len(states) > 1 else states[0]
         self._logits = torch.cat(list(logits))
         self.rows += rows
-
-    def join_read(self, rows: Sequence[Row], state: Any, logits: Tensor) -> None:
-        """Add rows whose prompts were read already: their state, and the logits (R, V) of their next tokens."""
-        self._add(rows, [state], [logits])
 
     def leave(self, rows: Sequence[Row]) -> None:
         """Remove rows before they end; rows that already left are ignored."""

@@ -26,13 +26,11 @@ from ensue.look.chart_parts import short_names
 from ensue.measure.task_scores import MEASURES, chance_level, summarise
 from ensue.runs.load import Run, load
 from ensue.runs.prompts import Prompter
-from ensue.verbs.eval_code import run_code_task
+from ensue.verbs.eval_code import run_code_task, takes_shots
 from ensue.verbs.eval_folder import EvalFolder
 from ensue.verbs.eval_task import ask
 
 MAX_SHOTS = 1000
-SHOTLESS = ("perplexity", "code")
-"""Kinds of tasks that are asked without shots."""
 UNSEEN = (
     "what published weights were trained on is not known here: questions may be in it. Those of the built-in "
     "arithmetic, copying, dates and unscrambling are generated, not taken from anywhere"
@@ -56,15 +54,19 @@ class EvalOptions:
     """Put each prompt into the run's chat template."""
     int8: bool = False
     """Run linear layers in int8."""
+    samples: int = 1
+    """Programs for each problem of a task of programs; more than one are drawn at random, for pass@k."""
 
     def __post_init__(self) -> None:
         for name, valid, allowed in (
+            ("num-samples", 1 <= self.samples <= 1000, "from 1 to 1,000"),
             ("limit", self.limit >= 0, "0 (all) or more"),
             ("seed", 0 <= self.seed < 2**63, "a number from 0 to 2^63 - 1"),
             ("draw", self.draw in ("one", "each"), "one or each"),
         ):
             if not valid:
-                raise InputError(f"--{name} {getattr(self, name)} must be {allowed}")
+                value = self.samples if name == "num-samples" else getattr(self, name)
+                raise InputError(f"--{name} {value} must be {allowed}")
 
 
 def eval(
@@ -97,7 +99,7 @@ def eval(
     if len(set(names)) < len(names):
         raise InputError("a run is named twice", hint="name each once")
     evaluation = _Evaluation(chosen, pool, folder, dict(zip(names, loaded)), report)
-    work = [(name, task, k) for name in names for task in found for k in (counts if task.kind not in SHOTLESS else [0])]
+    work = [(name, task, k) for name in names for task in found for k in _counts_of(task, counts)]
     try:
         results = [evaluation.result(*one) for one in work]
     except KeyboardInterrupt:
@@ -137,22 +139,25 @@ class _Evaluation:
 
     def _measure(self, prompter: Prompter, task: EvalTask, shots: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The figures of a task, and the record of each question."""
-        begun, asked = time.perf_counter(), select(task.size, self.options.limit, self.options.seed)
+        options, begun = self.options, time.perf_counter()
         if task.kind == "code":
-            measured, records = run_code_task(prompter, task, asked, self.report)
+            drawn = {"samples": options.samples, "limit": options.limit, "seed": options.seed}
+            measured, records = run_code_task(prompter, task, shots, report=self.report, **drawn)
         else:
+            asked = select(task.size, options.limit, options.seed)
             pool = task.examples if self.pool is None else self.pool.examples
-            drawer = ShotDrawer(pool, shots, self.options.seed, self.options.draw == "each")
+            drawer = ShotDrawer(pool, shots, options.seed, options.draw == "each")
             records = ask(prompter, task, make_prompts(task, drawer, asked), self.report)
             measured = {
+                "examples": len(asked),
                 "measure": task.style.measure or MEASURES[task.kind][0],
                 "figures": summarise(task.kind, records),
                 "chance": chance_level(task.kind, [len(task.examples[number].options) for number in asked]),
                 "cut": sum(bool(one.get("cut")) for one in records),
             }
         seconds = time.perf_counter() - begun
-        speed = {"seconds": seconds, "examples_per_second": len(asked) / seconds}
-        return {"kind": task.kind, "examples": len(asked), **measured, **speed}, records
+        speed = {"seconds": seconds, "examples_per_second": measured["examples"] / seconds}
+        return {"kind": task.kind, **measured, **speed}, records
 
     def _settings(self, run: Run, task: EvalTask) -> dict[str, Any]:
         """What a result depends on, beside the task's name and the number of shots."""
@@ -176,6 +181,12 @@ def _shot_counts(shots: int | Sequence[int]) -> list[int]:
         if not 0 <= count <= MAX_SHOTS:
             raise InputError(f"--shots {count} must be from 0 to {MAX_SHOTS:,}")
     return list(dict.fromkeys(counts)) or [0]
+
+
+def _counts_of(task: EvalTask, counts: Sequence[int]) -> Sequence[int]:
+    """The numbers of shots that a task is asked with: whole texts, and programs to continue, have none."""
+    without = task.kind == "perplexity" or (task.kind == "code" and not takes_shots(task))
+    return [0] if without else counts
 
 
 def _check_tasks(tasks: Sequence[EvalTask], execute: bool) -> None:

@@ -149,7 +149,7 @@ def test_programs_are_recognised_and_kept_as_records(tmp_path):
         assert task.kind == "code" and task.size == 1 and task.problems == [record]
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", sorted(set(BUILT_IN) - {"code"}))
 def test_built_in_tasks_are_the_same_every_time_and_have_no_question_twice(name):
     task, again = find_task(name), find_task(name)
     assert task == again and task.kind == "match"

@@ -27,8 +27,9 @@ DATA = "ENSUE_EVAL_DATA"
 ANSWER = PromptStyle(suffix="\nAnswer:")
 
 
-def _read_own(name: str) -> Callable[[], EvalTask]:
-    return lambda: read_task(Path(__file__).with_name(f"{name}.jsonl"), name=name, source="built in")
+def _read_own(name: str, file: str = "") -> Callable[[], EvalTask]:
+    path = Path(__file__).parent / (file or f"{name}.jsonl")
+    return lambda: read_task(path, name=name, source="built in")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ BUILT_IN: dict[str, BuiltIn] = {
     "unscrambling": BuiltIn(generated.unscrambling, "words whose letters were shuffled or moved round"),
     "translation": BuiltIn(_read_own("translation"), "English words and short sentences to translate to French"),
     "trivia": BuiltIn(_read_own("trivia"), "questions of geography, science, history and everyday life"),
+    "code": BuiltIn(_read_own("code", "../code_problems.jsonl"), "small functions to write; needs --execute"),
 }
 
 
