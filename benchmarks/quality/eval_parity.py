@@ -44,8 +44,14 @@ def compare(prompter: Prompter, theirs: HFLM, questions: list[Question]) -> dict
     ours = prompter.log_probs(questions, greedy=True)
     others = their_scores(theirs, questions)
     differences = [abs(mine.log_prob - value) for mine, (value, _) in zip(ours, others, strict=True)]
+    sizes = [len(prompter.request(one).continuation) for one in questions]
     greedy = sum(mine.greedy == bool(other) for mine, (_, other) in zip(ours, others))
-    return {"requests": len(questions), "largest_difference": max(differences), "same_greedy": greedy}
+    return {
+        "requests": len(questions),
+        "largest_difference": max(differences),
+        "largest_difference_per_token": max(one / size for one, size in zip(differences, sizes)),
+        "same_greedy": greedy,
+    }
 
 
 @torch.no_grad()
@@ -82,8 +88,9 @@ def main() -> None:
         short = HFLM(pretrained=model, tokenizer=fast, batch_size=8, max_length=48)
         figures["cut to 48 tokens"] = compare(prompter, short, questions)
     versions = {"transformers": transformers.__version__, "lm_eval": __import__("lm_eval").__version__}
-    largest = max(one["largest_difference"] for one in figures.values())
-    record("eval_parity", {"largest_difference": largest, "by": figures, **versions})
+    names = ("largest_difference", "largest_difference_per_token")
+    largest = {name: max(one[name] for one in figures.values()) for name in names}
+    record("eval_parity", {**largest, "by": figures, **versions})
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ def _read_known(name: str, path: Path) -> EvalTask:
 
 def _find_file(name: str, data: str | PathLike[str] | None) -> Path:
     """The file of a known data set."""
-    folder = data or os.environ.get(DATA)
+    folder = os.fspath(data) if data else os.environ.get(DATA)
     one = DATA_SETS[name]
     wanted = f"a JSONL file with lines {one.form}, from {one.get}"
     if not folder:

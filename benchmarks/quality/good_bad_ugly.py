@@ -1,0 +1,239 @@
+"""Writes docs/good-bad-ugly.md: what a language model does well, badly, and how its texts fall apart.
+
+python -m benchmarks.quality.good_bad_ugly --runs SMALL,LARGER,LARGEST --data FOLDER --work FOLDER [--limit 200]
+
+Accuracy against shots (the last run) and against size (all runs), repetition and names along generated texts, and
+physical common sense (PIQA). --work keeps the evaluations of each run, as ``ensue eval --out``, and is continued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+import ensue
+from benchmarks.record import record
+from ensue.look.chart_parts import by_run, records, titled
+from ensue.look.eval_chart import eval_chart
+from ensue.look.saving import save_chart
+from ensue.measure.coherence import segments
+from ensue.measure.task_scores import mean_and_error
+from ensue.runs.completions import complete
+from ensue.search.sampling import Sampling
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+BY_SIZE = "arc-easy,piqa,lambada,trivia"
+BY_SHOTS = "arc-easy,piqa,lambada,boolq,arithmetic,translation,trivia"
+PROMPTS = (
+    "One morning in March, Anna and her brother Tom took the early train to the coast. Anna carried",
+    "The old lighthouse of Skerry had been empty for years. Then a keeper called Martin Hale",
+    "Glaciers are rivers of ice. In the Alps, the Aletsch glacier",
+    "Detective Rosa Lind looked at the map of Lisbon on her wall. Rosa knew that",
+    "In 1912 a young engineer named Paul Weber arrived in Chicago. Paul wanted to",
+    "How to bake bread at home. First, take flour, water, salt and yeast. Then",
+)
+TOKENS, SEGMENT = 400, 50
+SAMPLINGS = {
+    "most probable token": Sampling(tokens=TOKENS, temperature=0.0),
+    "temperature 0.8, top-p 0.95": Sampling(tokens=TOKENS, temperature=0.8, top_p=0.95),
+}
+
+
+def coherence(run: Any, name: str) -> list[dict[str, Any]]:
+    """Figures of each segment of generated texts, means over the texts that are long enough."""
+    rows = []
+    for how, sampling in SAMPLINGS.items():
+        texts = [one.text for (one,) in complete(run, PROMPTS, sampling)]
+        found = [segments(prompt, text, SEGMENT) for prompt, text in zip(PROMPTS, texts)]
+        for number in range(max(map(len, found), default=0)):
+            here = [one[number] for one in found if len(one) > number]
+            means = {key: float(np.mean([getattr(one, key) for one in here])) for key in here[0]._fields}
+            words = (number + 1) * SEGMENT
+            rows.append({"run": name, "how": how, "words": words, "texts": len(here), **means})
+        rows.append({"run": name, "how": how, "sample": texts[0]})
+    return rows
+
+
+def coherence_chart(rows: list[dict[str, Any]], names: list[str]) -> Any:
+    """The share of repeated 4-grams against the position in the text."""
+    points = [one for one in rows if "words" in one]
+    y = alt.Y(
+        "repeated:Q", title="4-grams that occurred before", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])
+    )
+    line = (
+        alt.Chart(records(points))
+        .mark_line(point=True)
+        .encode(x=alt.X("words:Q", title="words generated"), y=y, color=by_run(names))
+    )
+    charts = [
+        line.transform_filter(alt.datum.how == how).properties(title=how, width=280, height=200) for how in SAMPLINGS
+    ]
+    summary = "; ".join(f"{one['run']}, {one['how']}, {one['words']} words: {one['repeated']:.0%}" for one in points)
+    return titled(alt.hconcat(*charts), "Repetition along a text", f"Means over {len(PROMPTS)} texts.", summary)
+
+
+def score(result: dict[str, Any]) -> str:
+    figure = result["figures"][result["measure"]]
+    return f"{figure['value']:.1%} ± {figure['error']:.1%}"
+
+
+def table(columns: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def size_table(by_run_name: dict[str, list[dict[str, Any]]], facts: dict[str, dict[str, Any]]) -> str:
+    tasks = BY_SIZE.split(",")
+    rows = []
+    for name, results in by_run_name.items():
+        found = {one["task"]: one for one in results if one["shots"] == 0}
+        rows.append(
+            [name, facts[name]["system"], f"{facts[name]['parameters']:,}", *(score(found[task]) for task in tasks)]
+        )
+    some = next(iter(by_run_name.values()))
+    chance = {one["task"]: one["chance"] for one in some}
+    rows.append(["chance", "", "", *("" if chance[task] is None else f"{chance[task]:.1%}" for task in tasks)])
+    return table(["run", "system", "parameters", *tasks], rows)
+
+
+def shots_table(results: list[dict[str, Any]]) -> str:
+    counts = sorted({one["shots"] for one in results})
+    tasks = list(dict.fromkeys(one["task"] for one in results))
+    found = {(one["task"], one["shots"]): one for one in results}
+    rows = [
+        [task, next(one["measure"] for one in results if one["task"] == task)]
+        + [score(found[task, count]) if (task, count) in found else "–" for count in counts]
+        for task in tasks
+    ]
+    return table(["task", "measure", *(f"{count} shots" for count in counts)], rows)
+
+
+def coherence_table(rows: list[dict[str, Any]]) -> str:
+    points = [one for one in rows if "words" in one]
+    shown = []
+    for name, how in dict.fromkeys((one["run"], one["how"]) for one in points):
+        own = [one for one in points if (one["run"], one["how"]) == (name, how)]
+        first, last = own[0], own[-1]
+        shown.append(
+            [
+                name,
+                how,
+                f"{first['repeated']:.0%} → {last['repeated']:.0%}",
+                f"{first['distinct']:.2f} → {last['distinct']:.2f}",
+            ]
+            + [
+                f"{first['kept']:.0%} → {last['kept']:.0%}",
+                f"{np.mean([one['new'] for one in own]):.1f}",
+                str(last["words"]),
+            ]
+        )
+    columns = [
+        "run",
+        "tokens drawn",
+        "4-grams seen before",
+        "distinct words",
+        "names of the prompt",
+        "new names",
+        "words",
+    ]
+    return table(columns, shown)
+
+
+def page(facts: dict[str, Any], results: dict[str, Any], rows: list[dict[str, Any]], limit: int) -> str:
+    largest = list(results)[-1]
+    piqa = next(one for one in results[largest] if one["task"] == "piqa" and one["shots"] == 0)
+    both = {name: mean_and_error([one["right"][name] for one in piqa["lines"]]) for name in ("acc", "acc_norm")}
+    sample = next(one["sample"] for one in rows if one["run"] == largest and one["how"].startswith("most"))
+    quoted = " ".join(f"{PROMPTS[0]}{sample}".split())[:900]
+    return f"""# Good, bad and ugly: what a small language model can do
+
+This page is written by `python -m benchmarks.quality.good_bad_ugly`; its figures stand in `benchmarks/results/good_bad_ugly.jsonl`.
+Questions are samples of {limit} a task, so a figure has an error of about {100 * (0.25 / limit) ** 0.5:.0f} percentage points. SmolLM2-135M-Instruct is used in 4 bits.
+[Evaluation](eval.md) says how the scores are made.
+
+## Good: it learns from the prompt
+
+{shots_table(results[largest])}
+
+![Score against shots](pictures/eval-shots.svg)
+
+Shots show the form of an answer. Where the model knows the answer but not the form, they help most: without shots it answers a sum in a whole
+sentence, which is no match. Where the form is clear (multiple choice), they change little.
+
+## Size
+
+{size_table(results, facts)}
+
+The small models were trained for some minutes on the text of Python's documentation. They are at chance where the questions are about the world,
+however good their bits per byte are on their own text.
+
+## Bad: physical common sense
+
+PIQA asks which of two ways to do something works. Guessing gives 50 %. {largest} has {both["acc"][0]:.1%} ± {both["acc"][1]:.1%}
+({both["acc_norm"][0]:.1%} by log-likelihood per byte); people have about 95 % (Bisk et al., 2020).
+
+## Ugly: long texts
+
+![Repetition along a text](pictures/coherence.svg)
+
+{coherence_table(rows)}
+
+Arrows go from the first {SEGMENT} words to the last {SEGMENT}. "Names of the prompt" is the share of segments that still mention one; "new names" counts
+names a segment introduces. These are counts: a text without repetition may still make no sense.
+
+How {largest} continues the first prompt with the most probable token:
+
+> {quoted} …
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--limit", type=int, default=200)
+    parser.add_argument("--shots", default="0,1,4")
+    chosen = parser.parse_args()
+    paths = [Path(name) for name in chosen.runs.split(",")]
+    names = [path.name for path in paths]
+    results, facts, rows = dict[str, Any](), dict[str, Any](), list[dict[str, Any]]()
+    for path in paths:
+        given = {"data": chosen.data, "limit": chosen.limit, "out": chosen.work / path.name}
+        found = ensue.eval(path, BY_SIZE, shots=0, **given)
+        if path == paths[-1]:
+            more = ensue.eval(path, BY_SHOTS, shots=[int(n) for n in chosen.shots.split(",")], **given)
+            found["results"] = more["results"]
+            save_chart(eval_chart(more["results"]), DOCS / "pictures" / "eval-shots.svg")
+        results[path.name], facts[path.name] = found["results"], found["runs"][0]
+        rows += coherence(ensue.load(path), path.name)
+    for one in results[names[-1]]:
+        if one["task"] == "piqa":
+            text = (chosen.work / names[-1] / one["records"]).read_text(encoding="utf-8")
+            one["lines"] = [json.loads(line) for line in text.splitlines()]
+    save_chart(coherence_chart(rows, names), DOCS / "pictures" / "coherence.svg")
+    (DOCS / "good-bad-ugly.md").write_text(page(facts, results, rows, chosen.limit), encoding="utf-8")
+    scores = [
+        {
+            "run": name,
+            "task": one["task"],
+            "shots": one["shots"],
+            "measure": one["measure"],
+            **one["figures"][one["measure"]],
+        }
+        for name, some in results.items()
+        for one in some
+    ]
+    record(
+        "good_bad_ugly",
+        {"runs": list(facts.values()), "scores": scores, "coherence": [r for r in rows if "words" in r]},
+    )
+
+
+if __name__ == "__main__":
+    main()
