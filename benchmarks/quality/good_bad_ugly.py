@@ -26,6 +26,7 @@ from ensue.measure.task_scores import mean_and_error
 from ensue.runs.completions import complete
 from ensue.search.sampling import Sampling
 
+TEMPLATE = Path(__file__).with_suffix(".md")
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BY_SIZE = "arc-easy,piqa,lambada,trivia"
 BY_SHOTS = "arc-easy,piqa,lambada,boolq,arithmetic,translation,trivia"
@@ -119,19 +120,9 @@ def coherence_table(rows: list[dict[str, Any]]) -> str:
     for name, how in dict.fromkeys((one["run"], one["how"]) for one in points):
         own = [one for one in points if (one["run"], one["how"]) == (name, how)]
         first, last = own[0], own[-1]
-        shown.append(
-            [
-                name,
-                how,
-                f"{first['repeated']:.0%} → {last['repeated']:.0%}",
-                f"{first['distinct']:.2f} → {last['distinct']:.2f}",
-            ]
-            + [
-                f"{first['kept']:.0%} → {last['kept']:.0%}",
-                f"{np.mean([one['new'] for one in own]):.1f}",
-                str(last["words"]),
-            ]
-        )
+        shown.append([name, how])
+        shown[-1] += [f"{first[key]:.0%} → {last[key]:.0%}" for key in ("repeated", "distinct", "kept")]
+        shown[-1] += [f"{np.mean([one['new'] for one in own]):.1f}", str(last["words"])]
     columns = [
         "run",
         "tokens drawn",
@@ -150,46 +141,18 @@ def page(facts: dict[str, Any], results: dict[str, Any], rows: list[dict[str, An
     both = {name: mean_and_error([one["right"][name] for one in piqa["lines"]]) for name in ("acc", "acc_norm")}
     sample = next(one["sample"] for one in rows if one["run"] == largest and one["how"].startswith("most"))
     quoted = " ".join(f"{PROMPTS[0]}{sample}".split())[:900]
-    return f"""# Good, bad and ugly: what a small language model can do
-
-This page is written by `python -m benchmarks.quality.good_bad_ugly`; its figures stand in `benchmarks/results/good_bad_ugly.jsonl`.
-Questions are samples of {limit} a task, so a figure has an error of about {100 * (0.25 / limit) ** 0.5:.0f} percentage points. SmolLM2-135M-Instruct is used in 4 bits.
-[Evaluation](eval.md) says how the scores are made.
-
-## Good: it learns from the prompt
-
-{shots_table(results[largest])}
-
-![Score against shots](pictures/eval-shots.svg)
-
-Shots show the form of an answer. Where the model knows the answer but not the form, they help most: without shots it answers a sum in a whole
-sentence, which is no match. Where the form is clear (multiple choice), they change little.
-
-## Size
-
-{size_table(results, facts)}
-
-The small models were trained for some minutes on the text of Python's documentation. They are at chance where the questions are about the world,
-however good their bits per byte are on their own text.
-
-## Bad: physical common sense
-
-PIQA asks which of two ways to do something works. Guessing gives 50 %. {largest} has {both["acc"][0]:.1%} ± {both["acc"][1]:.1%}
-({both["acc_norm"][0]:.1%} by log-likelihood per byte); people have about 95 % (Bisk et al., 2020).
-
-## Ugly: long texts
-
-![Repetition along a text](pictures/coherence.svg)
-
-{coherence_table(rows)}
-
-Arrows go from the first {SEGMENT} words to the last {SEGMENT}. "Names of the prompt" is the share of segments that still mention one; "new names" counts
-names a segment introduces. These are counts: a text without repetition may still make no sense.
-
-How {largest} continues the first prompt with the most probable token:
-
-> {quoted} …
-"""
+    return TEMPLATE.read_text(encoding="utf-8").format(
+        limit=limit,
+        points=round(100 * (0.25 / limit) ** 0.5, 1),
+        largest=largest,
+        segment=SEGMENT,
+        quoted=quoted,
+        shots_table=shots_table(results[largest]),
+        size_table=size_table(results, facts),
+        coherence_table=coherence_table(rows),
+        piqa=f"{both['acc'][0]:.1%} ± {both['acc'][1]:.1%}",
+        piqa_norm=f"{both['acc_norm'][0]:.1%}",
+    )
 
 
 def main() -> None:

@@ -83,6 +83,10 @@ def test_the_same_command_continues_and_other_settings_are_refused(runs, choices
     refused = ensue(*words[:-3], 5, "--out", "kept")
     assert refused.code == 2 and "holds mine with 0 shots for limit 4, not 5" in refused.err
     assert json.loads(Path("kept/eval.json").read_text())["results"] == results
+    assert ensue("eval", runs / "lstm", choices, "--limit", 4, "--out", "kept").code == 0  # another run is added
+    held = json.loads(Path("kept/eval.json").read_text())
+    assert [one["run"] for one in held["runs"]] == ["gpt", "lstm"]
+    assert [one["records"] for one in held["results"]] == ["mine-0.jsonl", "mine-1.jsonl", "lstm/mine-0.jsonl"]
     assert ensue(*words[:-3], 5, "--out", "kept", "--force").code == 0
 
 

@@ -25,7 +25,7 @@ class EvalFolder:
     """Results on disk; without a path they are only held."""
 
     def __init__(self, path: Path | None, force: bool = False) -> None:
-        self.path, self.results = path, list[dict[str, Any]]()
+        self.path, self.results, self.runs = path, list[dict[str, Any]](), dict[str, Any]()
         if path is None:
             return
         if path.exists() and not path.is_dir():
@@ -37,6 +37,7 @@ class EvalFolder:
             if not isinstance(results, list) or not all(_is_result(one) for one in results):
                 raise InputError("is damaged: not an evaluation", where=str(file), hint="--force replaces it")
             self.results = results
+            self.runs = {one["run"]: one for one in held.get("runs", []) if isinstance(one, Mapping) and "run" in one}
         elif path.exists() and any(path.iterdir()) and not file.exists():
             raise InputError("holds other files", where=str(path), hint="choose another --out")
 
@@ -56,6 +57,7 @@ class EvalFolder:
         """Add a result; its records go to TASK-SHOTS.jsonl, with several runs in a folder for each."""
         result = dict(result)
         if self.path is not None:
+            several = several or any(one["run"] != result["run"] for one in self.results)
             folder = f"{file_name(result['run'])}/" if several else ""
             result["records"] = f"{folder}{file_name(result['task'])}-{result['shots']}.jsonl"
             with atomic_file(self.path / result["records"]) as temporary:
@@ -67,7 +69,8 @@ class EvalFolder:
         """Write eval.json and, on request, the chart of all results."""
         if self.path is None or not self.results:
             return
-        write_json(self.path / RESULTS, finite({**facts, "results": self.results}))
+        self.runs |= {one["run"]: one for one in facts["runs"]}
+        write_json(self.path / RESULTS, finite({**facts, "runs": list(self.runs.values()), "results": self.results}))
         if chart:
             drawn = eval_chart(self.results)
             for name in CHARTS:
