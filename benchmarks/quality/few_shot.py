@@ -2,13 +2,15 @@
 
 python -m benchmarks.quality.few_shot --run RUN --data FOLDER [--limit 200] [--shots 0,1,4] [--out FOLDER]
 
-Evaluates with ``ensue eval``; an --out that holds results already is continued. Published: the model's card, and an
+Evaluates with ``ensue eval``. An --out that holds results already is continued, and all that it holds is recorded, so
+that tasks can have other limits. Published: the model's card, and an
 evaluation with lm-evaluation-harness, both of the weights before they were quantised to 4 bits.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -53,14 +55,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        result = ensue.eval(
+        out = chosen.out or Path(name) / "eval"
+        ensue.eval(
             chosen.run,
             chosen.tasks,
             shots=[int(count) for count in chosen.shots.split(",")],
             data=chosen.data,
             limit=chosen.limit,
-            out=chosen.out or Path(name) / "eval",
+            out=out,
         )
+        result = json.loads((out / "eval.json").read_text(encoding="utf-8"))
     rows = [figures(one) for one in result["results"]]
     record("few_shot", {"run": result["runs"][0], "results": rows})
 
