@@ -213,6 +213,7 @@ def _contamination(name: str, run: Run, tasks: Sequence[EvalTask], report: Repor
     files = [str(file) for file in run.settings.get("data.files") or []]
     found = training_overlap(files, {task.name: task.examples for task in tasks if task.kind != "code"}, report)
     if found is None:
-        return f"{name}: {UNSEEN}"
+        unsearched = f"its training text ({', '.join(files)[:80]}) was not searched for the questions"
+        return f"{name}: {unsearched if files else UNSEEN}"
     seen = ", ".join(f"{task} {count:,}" for task, count in found.items() if count)
     return f"{name}: questions that share {WORDS_IN_ROW} words in a row with its training text: {seen or 'none'}"
