@@ -66,7 +66,8 @@ def main() -> None:
         )
         result = json.loads((out / "eval.json").read_text(encoding="utf-8"))
     rows = [figures(one) for one in result["results"]]
-    record("few_shot", {"run": result["runs"][0], "results": rows})
+    run = {key: result["runs"][0][key] for key in ("run", "system", "parameters")}
+    record("few_shot", {"run": run, "results": rows})
 
 
 if __name__ == "__main__":

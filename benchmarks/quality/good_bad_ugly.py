@@ -3,7 +3,8 @@
 python -m benchmarks.quality.good_bad_ugly --runs SMALL,LARGER,LARGEST --data FOLDER --work FOLDER [--limit 200]
 
 Accuracy against shots (the last run) and against size (all runs), repetition and names along generated texts, and
-physical common sense (PIQA). --work keeps the evaluations of each run, as ``ensue eval --out``, and is continued.
+physical common sense (PIQA). --work keeps the evaluations of each run, as ``ensue eval --out``, and the figures of its
+texts, and is continued.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 import ensue
 from benchmarks.record import record
+from ensue.core.files import write_json
 from ensue.look.chart_parts import by_run, records, titled
 from ensue.look.eval_chart import eval_chart
 from ensue.look.saving import save_chart
@@ -57,6 +59,14 @@ def coherence(run: Any, name: str) -> list[dict[str, Any]]:
             words = (number + 1) * SEGMENT
             rows.append({"run": name, "how": how, "words": words, "texts": len(here), **means})
         rows.append({"run": name, "how": how, "sample": texts[0]})
+    return rows
+
+
+def kept_coherence(path: Path, file: Path) -> list[dict[str, Any]]:
+    """The figures of a run's texts, from a file if they are there."""
+    if not file.exists():
+        write_json(file, coherence(ensue.load(path), path.name))
+    rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
     return rows
 
 
@@ -162,6 +172,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--limit", type=int, default=200)
     parser.add_argument("--shots", default="0,1,4")
+    parser.add_argument("--tasks", default=BY_SHOTS, help="tasks that the last run is asked with shots")
     chosen = parser.parse_args()
     paths = [Path(name) for name in chosen.runs.split(",")]
     names = [path.name for path in paths]
@@ -170,11 +181,12 @@ def main() -> None:
         given = {"data": chosen.data, "limit": chosen.limit, "out": chosen.work / path.name}
         found = ensue.eval(path, BY_SIZE, shots=0, **given)
         if path == paths[-1]:
-            more = ensue.eval(path, BY_SHOTS, shots=[int(n) for n in chosen.shots.split(",")], **given)
-            found["results"] = more["results"]
-            save_chart(eval_chart(more["results"]), DOCS / "pictures" / "eval-shots.svg")
-        results[path.name], facts[path.name] = found["results"], found["runs"][0]
-        rows += coherence(ensue.load(path), path.name)
+            ensue.eval(path, chosen.tasks, shots=[int(n) for n in chosen.shots.split(",")], **given)
+            held = json.loads((given["out"] / "eval.json").read_text(encoding="utf-8"))
+            found["results"] = held["results"]  # with what was evaluated before
+            save_chart(eval_chart(held["results"]), DOCS / "pictures" / "eval-shots.svg")
+        results[path.name], (facts[path.name],) = found["results"], found["runs"]
+        rows += kept_coherence(path, chosen.work / f"{path.name}-texts.json")
     for one in results[names[-1]]:
         if one["task"] == "piqa":
             text = (chosen.work / names[-1] / one["records"]).read_text(encoding="utf-8")
@@ -194,7 +206,11 @@ def main() -> None:
     ]
     record(
         "good_bad_ugly",
-        {"runs": list(facts.values()), "scores": scores, "coherence": [r for r in rows if "words" in r]},
+        {
+            "runs": [{key: one[key] for key in ("run", "system", "parameters")} for one in facts.values()],
+            "scores": scores,
+            "coherence": [r for r in rows if "words" in r],
+        },
     )
 
 
