@@ -12,7 +12,10 @@ from ensue.data.chat_template import Message
 from ensue.runs.chat import Chat, chat_template
 from ensue.search.sampling import Sampling
 from ensue.serve.app import create_app
+from ensue.serve.completion_choices import Echo
+from ensue.serve.completions_api import _choice_builders
 from ensue.serve.model_registry import ModelRegistry
+from ensue.serve.schemas import CompletionRequest
 from ensue.verbs.convert import convert
 
 FORM = {"model": "tiny", "messages": [{"role": "user", "content": "the rain"}], "max_tokens": 6, "temperature": 0}
@@ -159,3 +162,10 @@ def test_openais_client_reads_answers_and_streams(client):
     scored = session.chat.completions.create(**FORM, logprobs=True, top_logprobs=2)
     assert [len(one.top_logprobs) for one in scored.choices[0].logprobs.content] == [2] * 6
     assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == whole.choices[0].message.content
+
+
+def test_completions_of_a_chat_run_end_at_its_stop_tokens(run, monkeypatch):
+    monkeypatch.setitem(run.config["chat"], "stop", ["<|end|>", "<|start|>"])
+    body = CompletionRequest(model="tiny", prompt="the rain")
+    (builder,) = _choice_builders(body, [[1]], [Echo()], run)
+    assert builder.row.ends == {run.tokenizer.named["<|end|>"], run.tokenizer.named["<|start|>"]}

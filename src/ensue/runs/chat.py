@@ -5,7 +5,7 @@ What was read stays in the state: a new message is read after it, and not the wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,11 +50,7 @@ def chat_template(run: Run) -> ChatTemplate:
         raise InputError("has no chat template, so it cannot chat", where=str(run.folder.path), hint=hint)
     described, path = run.config[CHAT], run.folder.chat
     run.folder.verify(path.name)
-    given = {described["begin"], described["end"], *described["stop"]} - {""}
-    unknown = sorted(given - set(run.tokenizer.named))
-    if unknown:
-        what = f"its tokenizer has no special token {unknown[0]!a}"
-        raise InputError(what, where=str(run.folder.config), hint="the folder may be damaged")
+    _special_tokens(run, [described["begin"], described["end"], *described["stop"]])
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -80,9 +76,19 @@ def inherited_chat(settings: Settings, folder: RunFolder) -> dict[str, Any]:
 
 
 def stop_tokens(run: Run) -> frozenset[int]:
-    """Return the tokens that end an answer of a run with a chat template."""
-    named: Mapping[str, int] = run.tokenizer.named  # type: ignore[attr-defined]
-    return frozenset(named[name] for name in run.config[CHAT]["stop"] if name)
+    """Return the tokens that end a text: the end token, unless it ends every line, and those that end an answer."""
+    end = frozenset() if run.tokenizer.lines else frozenset([run.tokenizer.end])
+    return end | _special_tokens(run, run.config[CHAT]["stop"]) if CHAT in run.config else end
+
+
+def _special_tokens(run: Run, names: Iterable[str]) -> frozenset[int]:
+    """Return the special tokens of these names; raise InputError if the tokenizer lacks one."""
+    named: Mapping[str, int] = getattr(run.tokenizer, "named", {})
+    wanted = set(names) - {""}
+    if unknown := sorted(wanted - set(named)):
+        what = f"its tokenizer has no special token {unknown[0]!a}"
+        raise InputError(what, where=str(run.folder.config), hint="the folder may be damaged")
+    return frozenset(named[name] for name in wanted)
 
 
 class Chat:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ensue.search.model_step import model_step, set_eval
+from ensue.search.model_step import model_step, select_rows, set_eval
 from ensue.search.prefix_cache import Prefix, PrefixCache
 from ensue.search.sampling import Sampling, next_tokens
 
@@ -83,13 +83,29 @@ def _draw(row: Row, log_probs: Tensor) -> DrawnToken | Exception:
         return error
 
 
-class ContinuousBatch:
-    """The rows that a language model is generating."""
+@torch.no_grad()
+def _read(model: Any, tokens: Tensor) -> Any:
+    """The state of one row after some tokens."""
+    return model_step(model, tokens[None], model.start(1)).state
 
-    def __init__(self, model: Any, prefixes: PrefixCache | None = None) -> None:
-        """With ``prefixes`` the states of rows that leave are stored, for rows that begin alike."""
+
+def _group(one: tuple[Row, Prefix | None]) -> tuple[int, int]:
+    """Rows with the same key can be read in one batch: equally long prompts after the same state."""
+    row, prefix = one
+    return len(row.prompt), id(prefix)
+
+
+class ContinuousBatch:
+    """The rows that a language model is generating.
+
+    Tokens that all prompts begin with can be given as ``prefix`` (T,): they are read once. With ``prefixes`` the states
+    of rows that leave are stored, for rows that begin alike.
+    """
+
+    def __init__(self, model: Any, prefix: Tensor | None = None, prefixes: PrefixCache | None = None) -> None:
         set_eval(model)
         self.model, self.prefixes = model, prefixes
+        self._prefix = None if prefix is None else Prefix(prefix.tolist(), _read(model, prefix))
         self.rows: list[Row] = []
         self._state: Any = None
         self._logits = torch.zeros(0, 0)  # (R, V), for the next token of each row
@@ -99,28 +115,38 @@ class ContinuousBatch:
 
     @torch.no_grad()
     def join(self, rows: Sequence[Row]) -> None:
-        """Read the prompts of new rows, in batches of equal length; they take part in the next step."""
-        known, new = self._known_prefixes(rows)
-        new.sort(key=lambda row: len(row.prompt))
-        states, logits = [], []
-        for row, prefix in known:
-            output = model_step(self.model, row.prompt[None, len(prefix.tokens) :], prefix.state)
-            states.append(output.state)
-            logits.append(output.logits)
-        for _, equal in groupby(new, key=lambda row: len(row.prompt)):
-            prompts = torch.stack([row.prompt for row in equal])
-            output = model_step(self.model, prompts, self.model.start(len(prompts)))
-            states.append(output.state)
-            logits.append(output.logits)
-        self._add([*(row for row, _ in known), *new], states, logits)
+        """Read the prompts of new rows, in batches of equal length; they take part in the next step.
 
-    def _known_prefixes(self, rows: Sequence[Row]) -> tuple[list[tuple[Row, Prefix]], list[Row]]:
-        """Rows whose beginning was read before, with its state, and the others."""
-        if self.prefixes is None:
-            return [], list(rows)
-        found = [(row, self.prefixes.take(row.prompt.tolist())) for row in rows]
-        known = [(row, prefix) for row, prefix in found if prefix is not None]
-        return known, [row for row, prefix in found if prefix is None]
+        Equal prompts are read once, and what was read before is not read again.
+        """
+        found = sorted(((row, self._prefix_of(row)) for row in rows), key=_group)
+        joined: list[Row] = []
+        states, logits = [], []
+        for _, group in groupby(found, key=_group):
+            equal, prefixes = zip(*group)
+            prompts, index = torch.unique(torch.stack([row.prompt for row in equal]), dim=0, return_inverse=True)
+            known = 0 if prefixes[0] is None else len(prefixes[0].tokens)
+            output = model_step(self.model, prompts[:, known:], self._start(prefixes[0], len(prompts)))
+            state = select_rows(output.state, index, len(prompts))
+            if len(prompts) < len(index):  # rows that share a buffer would write into one that grows by all of them
+                state = type(state).joined([state])
+            joined += equal
+            states.append(state)
+            logits.append(output.logits.index_select(0, index))
+        self._add(joined, states, logits)
+
+    def _prefix_of(self, row: Row) -> Prefix | None:
+        """What a row begins with, if that was read before."""
+        if self._prefix is not None or self.prefixes is None:
+            return self._prefix
+        return self.prefixes.take(row.prompt.tolist())
+
+    def _start(self, prefix: Prefix | None, rows: int) -> Any:
+        """The state before the prompts of new rows, after their prefix."""
+        if prefix is None:
+            return self.model.start(rows)
+        state = prefix.state.fork().rows(torch.zeros(rows, dtype=torch.long, device=self._logits.device))
+        return type(state).joined([state]) if rows > 1 else state
 
     @torch.no_grad()
     def pause(self, rows: Sequence[Row]) -> list[PausedRow]:
