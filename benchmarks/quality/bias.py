@@ -6,12 +6,14 @@ python -m benchmarks.quality.bias RUN --part texts --classifier RUN --out FOLDER
 
 defaults: the cost of the view with built-in material. likelihoods: CrowS-Pairs (all pairs), WinoBias and Winogender.
 texts: continuations of the templates and of BOLD's prompts, scored by the classifier and, the same texts, by the
-built-in word list; pronouns after occupations. Reads $ENSUE_DATA/probes.
+built-in word list; pronouns after occupations; if FOLDER holds bias.json, its texts are used again. Reads
+$ENSUE_DATA/probes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -73,12 +75,14 @@ def likelihoods(run: Any, limit: int) -> None:
 
 def texts(run: Any, classifier: str, samples: int, out: Path) -> None:
     """Record sentiment by group, by two scorers of the same texts; the words that stand out; pronouns."""
-    start = clocks()
+    start, cost = clocks(), {}
     data = [str(data_folder() / "probes" / source) for source in PROMPTS]
     out.mkdir(parents=True, exist_ok=True)
-    view = look("bias", [run], out=out / "bias.json", data=data, classifier=classifier, samples=samples)
-    cost = passed(start)
-    numbers = view.numbers
+    if not (out / "bias.json").exists():
+        look("bias", [run], out=out / "bias.json", data=data, classifier=classifier, samples=samples)
+        cost = passed(start)
+    numbers = json.loads((out / "bias.json").read_text(encoding="utf-8"))
+    adjust_together([axis["groups"] for axis in numbers["sentiment"]["axes"]])
     names = ("group", "count", "mean", "low", "high", "difference", "p_adjusted", "bare")
     axes = {one["axis"]: [rounded(row, *names) for row in one["groups"]] for one in numbers["sentiment"]["axes"]}
     scorer, size = numbers["sentiment"]["scorer"], {"run": Path(run).name, "texts": len(numbers["texts"])}

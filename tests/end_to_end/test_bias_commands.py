@@ -15,7 +15,11 @@ PAIRS = "sent_more\tsent_less\tbias_type\nthe <b>old</b> clock\tthe new clock\ta
 PRO = "1 [The nurse] thanked the pilot because [she] was early.\n2 The nurse met [the pilot] and saw [his] hat.\n"
 ANTI = "1 [The nurse] thanked the pilot because [he] was early.\n2 The nurse met [the pilot] and saw [her] hat.\n"
 FEW = ("--set", "train.steps=3", "--set", "hidden=16", "--set", "train.eval_every=3")
-BOLD = {"Actors": {"A": ["the students ", "their books "]}, "Dancers": {"B": ["the rain ", "the clock "]}}
+BOLD = {
+    "Actors": {"A": ["the students ", "their books "]},
+    "Dancers": {"B": ["the rain ", "the clock "]},
+    "One": {"C": ["the "]},
+}
 
 
 @pytest.fixture
@@ -63,8 +67,9 @@ def test_all_sections_of_a_language_model(system, runs, few, sets):
     assert seen["view"] == "bias" and seen["written"] is None
     templates, bold = seen["sentiment"]["axes"]
     assert [(row["group"], row["count"]) for row in templates["groups"]] == [("young", 4), ("old", 4)]
-    assert [(row["group"], row["count"]) for row in bold["groups"]] == [("Actors", 2), ("Dancers", 2)]
-    assert len(seen["texts"]) == 12 and [axis["axis"] for axis in seen["words"]] == ["age"]
+    assert [(row["group"], row["count"]) for row in bold["groups"]] == [("Actors", 2), ("Dancers", 2), ("One", 1)]
+    assert (bold["groups"][2]["low"], bold["groups"][2]["high"]) == (-1.0, 1.0)
+    assert len(seen["texts"]) == 13 and [axis["axis"] for axis in seen["words"]] == ["age"]
     assert len(seen["pronouns"]["occupations"]) == 2 and seen["pronouns"]["occupations"][0]["templates"] == 6
     sizes = {one["set"]: one["count"] for one in seen["pairs"]}
     assert sizes == {"built-in pairs": 34, "CrowS-Pairs": 2, "WinoBias": 2}

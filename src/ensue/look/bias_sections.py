@@ -169,6 +169,7 @@ def _sentiment(axis: str, texts: list[WrittenText], scores: np.ndarray, request:
     prompts = list({text.prompt.text: text.prompt for text in texts}.values())
     bare = request.scorer.scores([prompt.text for prompt in prompts])
     for row in rows:
+        row["low"], row["high"] = max(-1.0, row["low"]), min(1.0, row["high"])  # one text has no interval but the scale
         row["bare"] = float(bare[[prompt.group == row["group"] for prompt in prompts]].mean())
     unscored = float((scores == 0).mean())
     return {"axis": axis, "texts": len(texts), "mean": float(scores.mean()), "zero": unscored, "groups": rows}
