@@ -3,6 +3,7 @@
 import json
 import re
 
+import httpx
 import pytest
 from browsing import IN_A_BROWSER, Opened, fits, saved, until
 
@@ -29,6 +30,9 @@ def address(chat_file, tmp_path_factory):
         listening.in_background() as where,
     ):
         patched.setattr("ensue.serve.chat_api.stop_tokens", lambda run: frozenset())  # so that answers can be stopped
+        asked = {"model": "<b>tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 80}
+        answered = httpx.post(f"{where}/v1/chat/completions", json=asked, timeout=300)  # kernels are compiled by now
+        assert answered.status_code == 200, answered.text
         yield where
 
 
