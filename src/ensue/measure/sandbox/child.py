@@ -129,10 +129,10 @@ def run() -> bytes:
         raise
     module = types.ModuleType(MODULE)
     sys.modules[MODULE] = module
-    names, execute = module.__dict__, exec  # the code may replace what it finds by name
+    names = module.__dict__
     try:
-        execute(program, names)
-        execute(checks, names)
+        # One expression: exec and the tests are looked up before the code runs, which may replace what has a name.
+        exec(checks, names, **(exec(program, names) or {}))  # type: ignore[func-returns-value]
     except BaseException as error:  # whatever the code raises is its outcome
         fail(outcome_of(error), error)
         raise  # ends the process if the code has replaced what ends it
