@@ -31,6 +31,7 @@ from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
 
+from ensue.kernels.prefetch import prefetch_address
 from ensue.kernels.simd import FLOAT, INT32, INT64, INTS, LANES, VECTOR, Vectors
 
 
@@ -56,6 +57,8 @@ INPUT_BLOCK = 64
 """Inputs of many rows that are taken at a time."""
 PANEL = LANES
 """Outputs that lie side by side in int8 weights."""
+AHEAD = 2
+"""Codes in groups are prefetched so many chunks of outputs ahead: with two threads, the next one of the same thread."""
 UNROLL = 4
 """Pairs of inputs that the int8 product of one row takes at once, so that their sums are independent."""
 
@@ -247,6 +250,7 @@ def _groups_side_by_side(bits: int, rows: int, apart: bool = False) -> Any:
             loads = builder.udiv(step_size, INT64(2 * PANEL))
             panels = [builder.mul(builder.mul(step_size, groups), INT64(p)) for p in ahead]
             pairs = builder.udiv(group, INT64(2))
+            later = builder.mul(builder.mul(step_size, groups), INT64(AHEAD * PAIR))
             with cgutils.for_range(builder, groups) as g:
                 for place in (one for row in ints for panel in row for one in panel):
                     builder.store(INTS([0] * LANES), place)
@@ -254,6 +258,8 @@ def _groups_side_by_side(bits: int, rows: int, apart: bool = False) -> Any:
                 with cgutils.for_range(builder, loads) as step:
                     at = builder.add(here, builder.mul(step.index, INT64(2 * PANEL)))
                     parts = [_codes(v, builder.add(at, panel), bits) for panel in panels]
+                    for panel in panels:
+                        prefetch_address(builder, builder.add(builder.add(at, panel), later), level=2)
                     pair = builder.add(first, builder.mul(step.index, INT64(len(parts[0]))))
                     for r in range(rows):
                         for n in range(len(parts[0])):

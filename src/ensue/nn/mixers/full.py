@@ -59,7 +59,7 @@ class SelfAttention(Mixer):
         """An empty cache; none in both directions."""
         if not self.causal:
             return None
-        empty = zeros_beside(self.out.weight, rows, self.kv_heads, 0, self.head_width)
+        empty = zeros_beside(self.out, rows, self.kv_heads, 0, self.head_width)
         return KeyValueCache(empty, empty, torch.zeros(rows, dtype=torch.long, device=empty.device))
 
     def forward(
