@@ -50,7 +50,10 @@ def call(name: str, *arguments: Any) -> int:
 
 
 def set_limits(limits: Mapping[str, int]) -> None:
-    """Set the limits of the process so that it cannot raise them again; CPU time warns a second before it kills."""
+    """Set the limits of the process so that it cannot raise them again; CPU time warns a second before it kills.
+
+    Other systems than Linux, which run nothing unless the user insists, set those limits that they have.
+    """
     for name, value in limits.items():
         number = getattr(resource, f"RLIMIT_{name}", None)
         if number is None:  # this platform has no such limit
@@ -58,7 +61,11 @@ def set_limits(limits: Mapping[str, int]) -> None:
         before = resource.getrlimit(number)[1]
         hard = value + (name == "CPU")
         hard = hard if before == resource.RLIM_INFINITY else min(hard, before)
-        resource.setrlimit(number, (min(value, hard), hard))
+        try:
+            resource.setrlimit(number, (min(value, hard), hard))
+        except (OSError, ValueError):
+            if sys.platform == "linux":
+                raise
 
 
 def restrict_files(version: int, readable: Sequence[str], folder: str) -> None:
