@@ -22,6 +22,8 @@ from ensue.kernels.decode_program import FEW, OUT, OUTPUTS, ROWS, CacheView, Dec
 from ensue.kernels.kernel import forced
 from ensue.kernels.threads import LANES, barrier, loopable, torch_threads
 
+CACHED = (torch.float32, torch.bfloat16)
+"""Types of keys and values that a program can read."""
 PAGE = 4096
 """The workspaces of two threads begin a multiple of this apart, so that none writes where another reads."""
 
@@ -57,7 +59,7 @@ class DecodeRunner:
     def _argument(self, rows: int, columns: int) -> Any:
         """The interpreter's argument, with a workspace for each thread and one for all."""
         high = -(-rows // LANES) * LANES
-        floats = max(self.program.head_width + columns + 2 * LANES, high * (3 * OUTPUTS + LANES) + 2 * OUTPUTS)
+        floats = max(2 * self.program.head_width + columns + 2 * LANES, high * (3 * OUTPUTS + LANES) + 2 * OUTPUTS)
         columns += 2 * LANES
         prepared = 4 * high * (1 + self.program.inputs)  # sizes of rows, and the rows
         each = -(-(4 * floats + 8 * columns + (prepared if rows <= FEW else 0)) // PAGE) * PAGE
@@ -100,6 +102,7 @@ class DecodeRunner:
         code[at, 15:18] = rotation
         code[at, 18] = 0 if view.index is None else view.index.data_ptr()
         code[at, 19:23] = step, view.each, 0, 0
+        code[at, 24] = view.keys.dtype == torch.bfloat16
         if view.seen is not None:
             code[at, 21:23] = view.seen.data_ptr(), view.seen.shape[1]
 
@@ -107,7 +110,7 @@ class DecodeRunner:
     def _check(view: CacheView, rows: int, heads: int) -> None:
         keys, values, lengths = view.keys, view.values, view.lengths
         assert keys.stride() == values.stride() and keys.stride(-1) == 1
-        assert keys.dtype == values.dtype == torch.float32 and lengths.dtype == torch.int64
+        assert keys.dtype == values.dtype and keys.dtype in CACHED and lengths.dtype == torch.int64
         assert len(lengths) == rows and lengths.is_contiguous() and keys.shape[1] == heads
         assert view.seen is None or (view.seen.is_contiguous() and len(view.seen) == rows)
 

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ensue.kernels.decode_program import CacheView
+from ensue.kernels.decode_runner import CACHED
 from ensue.nn.state import State
 
 SHARED = 1024
@@ -112,7 +113,7 @@ class KeyValueCache(State):
         """The same with capacity for one more token of each row; outside autograd."""
         if self.seen is not None and self.written + self.each > SHARED:
             return self.separate().with_room()
-        ready = self.keys.dtype == self.values.dtype == torch.float32
+        ready = self.keys.dtype == self.values.dtype and self.keys.dtype in CACHED
         if not (ready and self.keys.is_contiguous() and self.values.is_contiguous()):
             keys, values = (part.float().contiguous() for part in (self.keys, self.values))  # autograd left them so
             return replace(self, keys=keys, values=values).with_room()
