@@ -13,7 +13,7 @@ Legend: R rows, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ensue.search.model_step import model_step, select_rows, set_eval
-from ensue.search.prefix_cache import Prefix, PrefixCache
+from ensue.search.model_step import StepOutput, model_step, select_rows, set_eval
+from ensue.search.prefix_cache import PrefixCache
 from ensue.search.sampling import Sampling, next_tokens
 
 
@@ -83,29 +83,22 @@ def _draw(row: Row, log_probs: Tensor) -> DrawnToken | Exception:
         return error
 
 
-@torch.no_grad()
-def _read(model: Any, tokens: Tensor) -> Any:
-    """The state of one row after some tokens."""
-    return model_step(model, tokens[None], model.start(1)).state
-
-
-def _group(one: tuple[Row, Prefix | None]) -> tuple[int, int]:
-    """Rows with the same key can be read in one batch: equally long prompts after the same state."""
-    row, prefix = one
-    return len(row.prompt), id(prefix)
+def _repeated(output: StepOutput, counts: Sequence[int]) -> tuple[Any, Tensor]:
+    """The state and the logits of each row so many times, each with a buffer of its own."""
+    index = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts)).to(output.logits.device)
+    state = select_rows(output.state, index, len(counts))
+    if len(index) > len(counts):  # rows that share a buffer would write into one that grows by all of them
+        state = type(state).joined([state])
+    return state, output.logits.index_select(0, index)
 
 
 class ContinuousBatch:
-    """The rows that a language model is generating.
+    """The rows that a language model is generating."""
 
-    Tokens that all prompts begin with can be given as ``prefix`` (T,): they are read once. With ``prefixes`` the states
-    of rows that leave are stored, for rows that begin alike.
-    """
-
-    def __init__(self, model: Any, prefix: Tensor | None = None, prefixes: PrefixCache | None = None) -> None:
+    def __init__(self, model: Any, prefixes: PrefixCache | None = None, *, store: bool = True) -> None:
+        """With ``prefixes`` the states of rows that leave are stored, for rows that begin alike, if ``store``."""
         set_eval(model)
-        self.model, self.prefixes = model, prefixes
-        self._prefix = None if prefix is None else Prefix(prefix.tolist(), _read(model, prefix))
+        self.model, self.prefixes, self._stores = model, prefixes, store
         self.rows: list[Row] = []
         self._state: Any = None
         self._logits = torch.zeros(0, 0)  # (R, V), for the next token of each row
@@ -117,36 +110,35 @@ class ContinuousBatch:
     def join(self, rows: Sequence[Row]) -> None:
         """Read the prompts of new rows, in batches of equal length; they take part in the next step.
 
-        Equal prompts are read once, and what was read before is not read again.
+        Equal prompts are read once.
         """
-        found = sorted(((row, self._prefix_of(row)) for row in rows), key=_group)
-        joined: list[Row] = []
-        states, logits = [], []
-        for _, group in groupby(found, key=_group):
-            equal, prefixes = zip(*group)
-            prompts, index = torch.unique(torch.stack([row.prompt for row in equal]), dim=0, return_inverse=True)
-            known = 0 if prefixes[0] is None else len(prefixes[0].tokens)
-            output = model_step(self.model, prompts[:, known:], self._start(prefixes[0], len(prompts)))
-            state = select_rows(output.state, index, len(prompts))
-            if len(prompts) < len(index):  # rows that share a buffer would write into one that grows by all of them
-                state = type(state).joined([state])
-            joined += equal
+        alike: dict[tuple[int, ...], list[Row]] = {}
+        for row in rows:
+            alike.setdefault(tuple(row.prompt.tolist()), []).append(row)
+        joined, states, logits = [], [], []
+        for prompts, output in self._read(list(alike), rows[0].prompt.device if rows else None):
+            state, values = _repeated(output, [len(alike[prompt]) for prompt in prompts])
             states.append(state)
-            logits.append(output.logits.index_select(0, index))
+            logits.append(values)
+            joined += [row for prompt in prompts for row in alike[prompt]]
         self._add(joined, states, logits)
 
-    def _prefix_of(self, row: Row) -> Prefix | None:
-        """What a row begins with, if that was read before."""
-        if self._prefix is not None or self.prefixes is None:
-            return self._prefix
-        return self.prefixes.take(row.prompt.tolist())
-
-    def _start(self, prefix: Prefix | None, rows: int) -> Any:
-        """The state before the prompts of new rows, after their prefix."""
-        if prefix is None:
-            return self.model.start(rows)
-        state = prefix.state.fork().rows(torch.zeros(rows, dtype=torch.long, device=self._logits.device))
-        return type(state).joined([state]) if rows > 1 else state
+    def _read(
+        self, prompts: Sequence[tuple[int, ...]], device: torch.device | None
+    ) -> Iterator[tuple[list[tuple[int, ...]], StepOutput]]:
+        """Read prompts, those whose beginning was read before from there on, and yield them with their outputs."""
+        new = []
+        for prompt in prompts:
+            prefix = None if self.prefixes is None else self.prefixes.take(prompt)
+            if prefix is None:
+                new.append(prompt)
+            else:
+                rest = torch.tensor([prompt[len(prefix.tokens) :]], device=device)
+                yield [prompt], model_step(self.model, rest, prefix.state)
+        for _, equal in groupby(sorted(new, key=len), key=len):
+            several = list(equal)
+            block = torch.tensor(several, device=device)
+            yield several, model_step(self.model, block, self.model.start(len(several)))
 
     @torch.no_grad()
     def pause(self, rows: Sequence[Row]) -> list[PausedRow]:
@@ -210,7 +202,7 @@ class ContinuousBatch:
 
     def _store(self, left: Mapping[int, Sequence[int]]) -> None:
         """Store the states of rows by number, with what each read after its prompt."""
-        for number, after in left.items() if self.prefixes is not None else ():
+        for number, after in left.items() if self.prefixes is not None and self._stores else ():
             assert self.prefixes is not None
             read = [*self.rows[number].prompt.tolist(), *after]
             state = self._state.rows(torch.tensor([number], device=self._logits.device))

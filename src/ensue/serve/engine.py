@@ -74,7 +74,7 @@ class Engine:
     """
 
     def __init__(self, model: Any, *, rows: int = 16, waiting: int = 64, paused: int = 64) -> None:
-        self._batch = ContinuousBatch(model, prefixes=PrefixCache())
+        self._batch = ContinuousBatch(model, PrefixCache())
         self._max_running, self._max_waiting, self._max_paused = rows, waiting, paused
         self._changed = threading.Condition()
         self._waiting: deque[_Job] = deque()

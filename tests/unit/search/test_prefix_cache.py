@@ -95,7 +95,7 @@ def test_a_batch_writes_the_same_texts_from_stored_prefixes():
     reads = []
     own.register_forward_pre_hook(lambda _, given: reads.append(given[0].shape[1]))
     first = [TOKENS[:12], TOKENS[4:14]]
-    batch = ContinuousBatch(own, prefixes=PrefixCache(least=4))
+    batch = ContinuousBatch(own, PrefixCache(least=4))
     answers = texts_of(batch, first)
     turns = [[*prompt, *answer[:5], 7, 8] for prompt, answer in zip(first, answers)]
     reads.clear()
@@ -105,7 +105,7 @@ def test_a_batch_writes_the_same_texts_from_stored_prefixes():
 
 
 def test_a_row_that_is_cancelled_leaves_its_state_and_a_failed_one_does_not():
-    batch = ContinuousBatch(model(), prefixes=PrefixCache(least=4))
+    batch = ContinuousBatch(model(), PrefixCache(least=4))
     rows = [Row(torch.tensor(TOKENS[at : at + 10]), Sampling(tokens=50)) for at in (0, 5)]
     batch.join(rows)
     batch.step()
