@@ -8,11 +8,12 @@ from safetensors.torch import load_file, save_file
 
 import ensue
 from ensue.core.errors import InputError
+from ensue.data.tokenizers.registry import fit_tokenizer_to_parts
 from ensue.exchange.huggingface.decoder_config import FAMILIES, export_config, export_family, import_config
 from ensue.exchange.huggingface.decoders import write_decoder_folder
 from ensue.exchange.tensor_files import StoredTensors
 from ensue.kernels.grouped import count_grouped
-from ensue.models.llama import LlamaConfig
+from ensue.models.llama import LlamaConfig, LlamaLanguageModel
 from ensue.runs.load_model import read_header
 from ensue.verbs.convert import convert
 
@@ -31,19 +32,18 @@ FORMS = {
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A tiny llama with a tokenizer."""
-    folder = tmp_path_factory.mktemp("runs")
-    (folder / "text.txt").write_text("the rain fell and the students opened their books\n" * 40, encoding="utf-8")
-    settings = {name: value for name, value in SIZES.items() if name != "vocabulary"}
-    settings |= {"train.steps": 2, "train.batch": 2, "tokenizer.kind": "bpe", "tokenizer.vocabulary": 300}
-    return ensue.fit("llama", folder / "text.txt", out=folder / "run", settings=settings)
+def model():
+    """A tiny llama."""
+    torch.manual_seed(0)
+    return LlamaLanguageModel(LlamaConfig(**SIZES)).eval()
 
 
 @pytest.fixture
-def folder(run, tmp_path):
-    """The same as a folder of several files."""
-    write_decoder_folder(run.model, tmp_path / "hub", run.tokenizer, begin="<|end|>", end="<|end|>", shard=30_000)
+def folder(model, tmp_path):
+    """The same with a tokenizer, as a folder of several files."""
+    text = ("the rain fell and the students opened their books\n" * 40, True, True)
+    tokenizer = fit_tokenizer_to_parts("bpe", [text], vocabulary=290)
+    write_decoder_folder(model, tmp_path / "hub", tokenizer, begin="<|end|>", end="<|end|>", shard=30_000)
     return tmp_path / "hub"
 
 
@@ -60,7 +60,8 @@ def refused(folder, *words):
     with pytest.raises(InputError) as error:
         convert(folder, out=out)
     assert all(word in str(error.value) for word in words), str(error.value)
-    assert "\n" not in str(error.value) and not (out / "config.json").exists()
+    assert "\n" not in str(error.value) and not out.exists()
+    assert not list(folder.parent.glob(".made*"))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -145,7 +146,7 @@ def test_a_missing_file_or_tensor_and_wrong_tensors_are_named(folder):
         refused(folder, *words)
     save_file({one: tensor for one, tensor in tensors.items() if one != name}, up)
     refused(folder, "index.json", name)
-    save_file(tensors | {"model.layers.1.mlp.extra": tensors[name]}, up)
+    save_file(tensors | {"model.layers.1.mlp.extra": tensors[name].clone()}, up)
     refused(folder, "model.layers.1.mlp.extra")
     up.write_bytes(whole[: len(whole) // 2])
     refused(folder, up.name, "damaged")
@@ -175,6 +176,7 @@ def test_damaged_tokenizer_files_are_named(folder):
     refused(folder, "chat_template")
     change(folder, "tokenizer_config.json", chat_template=None, eos_token=[1])
     refused(folder, "eos_token")
+    change(folder, "tokenizer_config.json", eos_token="<|end|>")
     change(folder, vocab_size=299)
     refused(folder, "sizes")
 
@@ -188,13 +190,13 @@ def test_damaged_tokenizer_files_are_named(folder):
         ("int4", {torch.uint8, torch.int8, torch.float16, torch.float32}, 0.5),
     ],
 )
-def test_weights_are_stored_as_asked_and_the_model_stays_near(run, folder, storage, types, most, tmp_path):
+def test_weights_are_stored_as_asked_and_the_model_stays_near(model, folder, storage, types, most, tmp_path):
     made = ensue.load(convert(folder, out=tmp_path / storage, weights=storage))
     assert {tensor.dtype for tensor in read_header(made.folder.weights).values()} == types
-    assert made.config["figures"]["parameters"] == sum(p.numel() for p in run.model.parameters())
+    assert made.config["figures"]["parameters"] == sum(p.numel() for p in model.parameters())
     tokens = torch.arange(20)[None]
     with torch.no_grad():
-        wanted, found = run.model(tokens).logits, made.model(tokens).logits
+        wanted, found = model(tokens).logits, made.model(tokens).logits
     assert (found - wanted).norm() <= most * wanted.norm()
     assert bool(count_grouped(made.model)) == storage.startswith("int")
 
@@ -213,13 +215,14 @@ def test_a_run_in_groups_is_written_decoded(folder, tmp_path):
     assert {one.dtype for one in stored.tensors.values()} == {"BF16"}
 
 
-def test_wrong_uses_of_weights_are_refused(run, folder, tmp_path):
+def test_wrong_uses_of_weights_are_refused(folder, tmp_path):
+    run = convert(folder, out=tmp_path / "run")
     with pytest.raises(InputError, match="float32"):
         convert(folder, out=tmp_path / "a", weights="float3")
     with pytest.raises(InputError, match="bf16"):
-        convert(run.folder.path, to="hf", out=tmp_path / "b", weights="int4")
+        convert(run, to="hf", out=tmp_path / "b", weights="int4")
     with pytest.raises(InputError, match="--to hf"):
-        convert(run.folder.path, to="gguf", out=tmp_path / "c.gguf", weights="bf16")
+        convert(run, to="gguf", out=tmp_path / "c.gguf", weights="bf16")
     (tmp_path / "words.txt").write_text("a 1 2\nb 3 4\n", encoding="utf-8")
     with pytest.raises(InputError, match=", ".join(FAMILIES)):
         convert(tmp_path / "words.txt", out=tmp_path / "d", weights="int8")
