@@ -93,7 +93,7 @@ def zeros_beside(parameter: Tensor, *size: int) -> Tensor:
 def example_of(layer: Any) -> Tensor:
     """Return a tensor of the dtype and device of a layer's weights, which are not decoded for that."""
     example: Tensor | None = getattr(layer, "example", None)
-    return layer.weight if example is None else example  # type: ignore[no-any-return]
+    return layer.weight if example is None else example
 
 
 def _changed(value: Any, on_tensor: Callable[[Tensor], Tensor], on_state: Callable[[Any], Any]) -> Any:
