@@ -17,7 +17,7 @@ from ensue.nn.experts import GATES as EXPERT_GATES
 from ensue.nn.experts import Experts
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
 from ensue.nn.gated_feed_forward import GATES, GatedFeedForward
-from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer, parse_mixer, parse_pattern
+from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer, parse_mixer, parse_pattern, parse_turns
 from ensue.nn.positions import POSITIONS, LinearBias, parse_scaling
 from ensue.nn.trunk import Trunk
 
@@ -83,7 +83,7 @@ class TrunkConfig:
         check(self, "kv_heads", shared, f"0, or a divisor of heads = {self.heads}")
         check(self, "inner", self.inner >= 0, "0 or more")
         check_below_one(self, "dropout")
-        for name in {parse_mixer(one)[0] for one in parse_pattern(self.attention, self.layers)}:
+        for name in {parse_mixer(one)[0] for one in parse_turns(self.attention)}:
             if name not in MIXERS:
                 raise unknown_name("attention", name, MIXERS)
         check(self, "feed", self.feed_kind in FEEDS, f"one of {', '.join(FEEDS)}")

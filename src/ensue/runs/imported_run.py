@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,14 +44,22 @@ def write_imported_run(
     template: str = "",
     **facts: Any,
 ) -> Path:
-    """Write a run; ``origin`` is for the model card, ``facts`` are for config.json."""
-    folder.make(force)
-    save_tokenizer(tokenizer, folder.tokenizer)
-    if template:
-        write_text(folder.chat, template)
-    with atomic_file(folder.weights) as temporary:
-        weights.write(temporary)
-        temporary.chmod(0o644)
+    """Write a run; ``origin`` is for the model card, ``facts`` are for config.json.
+
+    The weights are written beside the folder first: they may turn out to be damaged, and then nothing has changed.
+    """
+    ready = folder.path.with_name(f".{folder.path.name}.{os.getpid()}.weights")
+    try:
+        with atomic_file(ready) as temporary:
+            weights.write(temporary)
+            temporary.chmod(0o644)
+        folder.make(force)
+        save_tokenizer(tokenizer, folder.tokenizer)
+        if template:
+            write_text(folder.chat, template)
+        ready.replace(folder.weights)
+    finally:
+        ready.unlink(missing_ok=True)
     figures = {
         "stopped": "converted",
         "steps": 0,

@@ -161,7 +161,7 @@ def _is_distilled(body: Encoder) -> bool:
 
 def _check_trunk(name: str, config: TrunkConfig, **needed: object) -> None:
     """Raise an error for blocks that their library does not have."""
-    needed |= {"attention": "full", "bias": True}
+    needed |= {"attention": "full", "bias": True, "qk_norm": False}
     if config.kv_heads not in (0, config.heads):
         needed["kv_heads"] = 0
     _check_values(name, config, **needed)
@@ -172,7 +172,7 @@ def _check_gpt(model: GPTLanguageModel) -> None:
     if config.experts > 1:
         raise _unsupported("a gpt with experts", "one with experts=1 is")
     wide = 4 * config.hidden
-    _check_trunk("a gpt", config, positions="learned", norm="pre", feed_kind="gelu", feed_width=wide, tied=True)
+    _check_trunk("a gpt", config, positions="learned", norm="pre", feed_kind="gelu", feed_width=wide, tied=True, embed_scale=1.0)
 
 
 def _check_gpt_head(model: Labelled) -> None:

@@ -138,6 +138,12 @@ def parse_pattern(text: str, layers: int) -> list[str]:
     >>> parse_pattern("local:span=64*2,full", 5)
     ['local:span=64', 'local:span=64', 'full', 'local:span=64', 'local:span=64']
     """
+    pattern = parse_turns(text)
+    return [pattern[layer % len(pattern)] for layer in range(layers)]
+
+
+def parse_turns(text: str) -> list[str]:
+    """The mixers that take turns in the layers, once each time."""
     pattern: list[str] = []
     for one in text.split(","):
         mixer, times, count = one.strip().partition("*")
@@ -146,7 +152,7 @@ def parse_pattern(text: str, layers: int) -> list[str]:
                 f"attention = {text!r}: {one!r} is not mixer*times", hint="for example local:span=64*5,full"
             )
         pattern += [mixer] * (int(count) if times else 1)
-    return [pattern[layer % len(pattern)] for layer in range(layers)]
+    return pattern
 
 
 def pattern_text(mixers: Sequence[str]) -> str:
