@@ -101,9 +101,7 @@ def distil(
     student: Annotated[str, Argument(metavar="STUDENT", help="system of the new run: bert, lstm, gru, gpt …")],
     unlabelled: Annotated[
         list[str],
-        Option(
-            help="texts for the teacher to label, one per line, pairs with a tab, or to read; can be repeated"
-        ),
+        Option(help="texts for the teacher to label, one per line, pairs with a tab, or to read; can be repeated"),
     ] = [],
     labelled: Annotated[list[str], Option(help="labelled examples to train on as well; can be repeated")] = [],
     valid: Annotated[list[str], Option(help="labelled examples to validate on; can be repeated")] = [],
