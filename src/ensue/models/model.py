@@ -92,7 +92,7 @@ class Model(nn.Module):
 
     def mean_loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """Return the mean of −log softmax(head(hidden)) at the targets, (M, D), (M,) → a scalar."""
-        head = self.head
+        head: Any = self.head
         if type(head) in (nn.Linear, GroupedLinear) and not (head._forward_hooks or head._forward_pre_hooks):
             return mean_cross_entropy(hidden, head.weight, head.bias, targets, smoothing)
         return F.cross_entropy(full_precision(head(hidden)), targets, label_smoothing=smoothing)

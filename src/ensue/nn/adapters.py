@@ -104,7 +104,8 @@ def adapt(module: nn.Module, rank: int, alpha: float, where: Callable[[str], boo
             replace_layer(module, name, AdaptedLinear(layer, rank, alpha))
         else:
             assert isinstance(layer, nn.Linear)
-            adapter = LowRank(*layer.weight.shape, rank, alpha).to(layer.weight.device, layer.weight.dtype)
+            rows, columns = layer.weight.shape
+            adapter = LowRank(rows, columns, rank, alpha).to(layer.weight.device, layer.weight.dtype)
             parametrize.register_parametrization(layer, "weight", adapter)
     return len(names)
 

@@ -43,10 +43,11 @@ def _in_bits(layer: nn.Module, bits: int) -> nn.Module:
     adapted, embeds = isinstance(layer, AdaptedLinear), isinstance(layer, nn.Embedding | GroupedEmbedding)
     if not (adapted or isinstance(layer, GroupedWeight) or type(layer) in (nn.Linear, nn.Embedding)):
         return layer
-    weight: Tensor = layer.weight.detach()  # type: ignore[assignment, operator]
-    bias = None if embeds or layer.bias is None else layer.bias.detach()  # type: ignore[union-attr, operator]
-    own = 32 if adapted else getattr(layer, "bits", 32)
-    if own <= bits and not (adapted and bits == 32) and not (own < 32 and bits == 32):
+    given: Any = layer
+    weight: Tensor = given.weight.detach()
+    bias: Tensor | None = None if embeds or given.bias is None else given.bias.detach()
+    own = getattr(layer, "bits", 32)
+    if not adapted and (own == 32 if bits == 32 else own <= bits):
         return layer
     if bits == 32 or weight.shape[1] % GROUP:
         return _plain(weight, bias, embeds)
@@ -57,7 +58,9 @@ def _in_bits(layer: nn.Module, bits: int) -> nn.Module:
 def _plain(weight: Tensor, bias: Tensor | None, embeds: bool) -> nn.Module:
     """A layer with weights in float32."""
     if embeds:
-        return nn.Embedding.from_pretrained(weight.clone(), freeze=False)
+        embedding = nn.Embedding(len(weight), weight.shape[1], device="meta")
+        embedding.weight = nn.Parameter(weight.clone())
+        return embedding
     layer = nn.Linear(weight.shape[1], len(weight), bias=bias is not None, device="meta")
     layer.weight = nn.Parameter(weight.clone())
     if bias is not None:
