@@ -61,9 +61,9 @@ class GroupedWeight(nn.Module):
     @property
     def weight(self) -> Tensor:
         """W (out, in) in float32."""
-        return self.slice(0, self.out_features)
+        return self.some_rows(0, self.out_features)
 
-    def slice(self, start: int, count: int, place: Tensor | None = None) -> Tensor:
+    def some_rows(self, start: int, count: int, place: Tensor | None = None) -> Tensor:
         """``count`` rows from ``start``, or as many as there are, in float32; in ``place`` if that is given."""
         last = min(self.out_features, start + count)
         panels = slice(start // PANEL, -(-last // PANEL))
@@ -76,7 +76,7 @@ class GroupedWeight(nn.Module):
         step = max(FILLED, DECODED_BYTES // (4 * self.in_features) // FILLED * FILLED)
         place = _workspace(min(step, self.out_features + FILLED) * self.in_features)
         for start in range(0, self.out_features, step):
-            yield slice(start, min(start + step, self.out_features)), self.slice(start, step, place)
+            yield slice(start, min(start + step, self.out_features)), self.some_rows(start, step, place)
 
     def rows(self, index: Tensor) -> Tensor:
         """The rows W_j for ``index`` (…,), (…, in) in float32."""

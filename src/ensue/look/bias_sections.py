@@ -23,7 +23,7 @@ from ensue.measure.bias import (
 from ensue.measure.probes import text_log_probs
 from ensue.measure.pseudo_likelihood import pair_log_probs, word_log_probs
 from ensue.measure.sentiment import WordList
-from ensue.runs.continuations import continuations
+from ensue.runs.completions import complete
 from ensue.runs.language import LanguageRun
 from ensue.runs.masked import MaskedRun
 from ensue.runs.sentiment import ClassifierSentiment
@@ -31,6 +31,8 @@ from ensue.search.sampling import Sampling
 
 CHARACTERS = 75
 """The length of a continuation, about, whatever the tokenizer."""
+TEXTS_AT_ONCE = 64
+"""Continuations that are written together: more gain little."""
 MAX_ITEMS = 400
 """Prompts, or sentences with a pronoun, that are used of a set where no limit is given."""
 Item = TypeVar("Item")
@@ -103,11 +105,11 @@ def token_count(run: LanguageRun, prompts: Sequence[GroupPrompt]) -> int:
 def write_texts(run: LanguageRun, prompts: Sequence[GroupPrompt], samples: int, request: Request) -> list[WrittenText]:
     """The run's continuations of prompts, each up to its first line break, with single spaces."""
     how = Sampling(tokens=token_count(run, prompts), n=samples, seed=request.seed)
-    drawn = continuations(run, [prompt.text for prompt in prompts], how, request.report)
+    drawn = complete(run, [prompt.text for prompt in prompts], how, batch=TEXTS_AT_ONCE, report=request.report)
     return [
-        WrittenText(prompt, " ".join(text.strip("\n").partition("\n")[0].split()))
-        for prompt, texts in zip(prompts, drawn)
-        for text in texts
+        WrittenText(prompt, " ".join(one.text.strip("\n").partition("\n")[0].split()))
+        for prompt, group in zip(prompts, drawn)
+        for one in group
     ]
 
 

@@ -97,7 +97,14 @@ def write_decoder(
 
 def check_writable(config: LlamaConfig) -> None:
     """Raise InputError for a model that llama.cpp does not compute."""
-    needed: dict[str, Any] = {"norm": "rms", "feed": "swiglu", "bias": False, "positions": "rotary", "experts": 1, "attention": "full"}
+    needed: dict[str, Any] = {
+        "norm": "rms",
+        "feed": "swiglu",
+        "bias": False,
+        "positions": "rotary",
+        "experts": 1,
+        "attention": "full",
+    }
     needed |= {"rope_scaling": "none", "qk_norm": False, "embed_scale": 1.0}
     for key, value in needed.items():
         if getattr(config, key) != value:

@@ -173,7 +173,7 @@ def _rows(model: nn.Module, name: str, first: int, last: int) -> Tensor:
     if not isinstance(layer, GroupedWeight) or end != "weight":
         found: Tensor = getattr(layer, end).detach()[first:last].float()
         return found
-    return layer.slice(first, last - first)
+    return layer.some_rows(first, last - first)
 
 
 def _layer(model: nn.Module, name: str) -> tuple[Any, str]:
