@@ -27,6 +27,7 @@ from ensue.nn.feed_forward import FeedForward
 from ensue.nn.gated_feed_forward import GatedFeedForward
 from ensue.nn.key_value_cache import KeyValueCache, all_advanced
 from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.local import LocalAttention
 from ensue.nn.source import Source
 from ensue.nn.trunk import Trunk, TrunkState
 
@@ -128,6 +129,7 @@ COMPILE: dict[type[nn.Module], Compile] = {
     FeedForward: _feed_forward,
     GatedFeedForward: _gated_feed_forward,
     SelfAttention: _self_attention,
+    LocalAttention: _self_attention,  # the same within its span, and no program runs beyond
     CrossAttention: _cross_attention,
     PreNormBlock: _pre_norm,
     PostNormBlock: _post_norm,
@@ -153,10 +155,14 @@ class DecodeSteps:
     ) -> tuple[Tensor, TrunkState] | None:
         """Return the logits (R, 1, V) of one token of each row (R, 1), and the state after them.
 
-        None if there are other tokens, if more than logits are wanted, or if there is no program. ``model`` has the
-        ``embed`` and ``positions`` before the trunk, and the ``norm`` and ``head`` after it.
+        None if there are other tokens, if more than logits are wanted, if a token does not see all before it, or if
+        there is no program. ``model`` has the ``embed`` and ``positions`` before the trunk, and the ``norm`` and
+        ``head`` after it.
         """
         if tokens.shape[1] != 1 or lengths is not None or len(want) != 1 or want[0] not in ("logits", "last"):
+            return None
+        spans = [block.attention.span for block in trunk.blocks if type(block.attention) is LocalAttention]
+        if spans and state.clock.used >= min(spans):
             return None
         runner = self.programs.runner(
             model, len(tokens), lambda program: compile_trunk(program, trunk, model.norm, model.head)

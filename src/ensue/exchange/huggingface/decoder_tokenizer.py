@@ -51,7 +51,7 @@ def read_decoder_tokenizer(folder: Path, config: Mapping[str, Any]) -> DecoderTo
         raise InputError(f"there is no {TOKENIZER_FILE}", where=str(folder), hint=hint)
     state, settings = read_json(file), _table(folder / SETTINGS_FILE)
     check_schema(state, LIBRARY_SCHEMA, str(file))
-    template = _template(folder, settings)
+    template, generation = _template(folder, settings), _table(folder / GENERATION_FILE)
     with errors_in(file, KeyError, TypeError, ValueError), library_errors():
         check_ids(state)
         inner = Tokenizer.from_str(json.dumps(state))
@@ -65,9 +65,10 @@ def read_decoder_tokenizer(folder: Path, config: Mapping[str, Any]) -> DecoderTo
             raise InputError("names no token that ends a text", hint="eos_token in tokenizer_config.json does")
         kind = PieceTokenizer if is_pieces(state) else SubwordTokenizer
         tokenizer = kind(inner, end, _first(inner, settings, names["bos"]))
-        stops = [special.get(number) for number in _eos_numbers(config, _table(folder / GENERATION_FILE))]
+        stops = [special.get(number) for number in _eos_numbers(config, generation)]
         stop = dict.fromkeys(name for name in (names["eos"], *stops, end) if name)
-        if template:
+    if template:
+        with errors_in(folder):
             ChatTemplate(template, tokenizer, names["bos"], names["eos"])  # refused before anything is written
     return DecoderTokenizer(tokenizer, template, names["bos"], names["eos"], tuple(stop))
 

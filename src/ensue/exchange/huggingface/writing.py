@@ -172,9 +172,8 @@ def _check_gpt(model: GPTLanguageModel) -> None:
     if config.experts > 1:
         raise _unsupported("a gpt with experts", "one with experts=1 is")
     wide = 4 * config.hidden
-    _check_trunk(
-        "a gpt", config, positions="learned", norm="pre", feed_kind="gelu", feed_width=wide, tied=True, embed_scale=1.0
-    )
+    needed = {"positions": "learned", "norm": "pre", "feed_kind": "gelu", "feed_width": wide, "embed_scale": 1.0}
+    _check_trunk("a gpt", config, **needed, tied=True)
 
 
 def _check_gpt_head(model: Labelled) -> None:
