@@ -3,8 +3,8 @@
 python -m benchmarks.quality.lora_smollm2 --from runs/smollm2 [--budget 10m] [--texts ptb] [--systems ngram,lstm,gpt]
 
 Each text is cut to the same size; its end is held out and never trained on. Reads $ENSUE_DATA. With ``--systems ""``
-nothing is trained from scratch. ``--adapters RUN`` trains nothing: it merges the adapters of an earlier run into weights
-of 8 and of 4 bits, and measures them.
+nothing is trained from scratch. ``--adapters RUN`` trains nothing: it merges the adapters of an earlier run into
+weights of 8 and of 4 bits, and measures them.
 """
 
 from __future__ import annotations
