@@ -3,7 +3,8 @@
 python -m benchmarks.quality.lora_smollm2 --from runs/smollm2 [--budget 10m] [--texts ptb] [--systems ngram,lstm,gpt]
 
 Each text is cut to the same size; its end is held out and never trained on. Reads $ENSUE_DATA. With ``--systems ""``
-nothing is trained from scratch.
+nothing is trained from scratch. ``--adapters RUN`` trains nothing: it merges the adapters of an earlier run into
+weights of 8 and of 4 bits, and measures them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import ensue
 from benchmarks.record import data_folder, record
+from ensue.verbs.convert import convert
 
 TEXTS = {
     "ptb": "text/ptb/train.txt.gz",
@@ -47,6 +49,15 @@ def figures_of(run: Any) -> dict[str, Any]:
     return used | {"tokens_per_second": round(figures["tokens"] / max(figures["seconds"], 1e-9), 1)}
 
 
+def merged(run: Path, held: Path, folder: Path) -> dict[str, float]:
+    """Bits per byte of a run of adapters, and of the same merged into weights of 8 and of 4 bits."""
+    found = {"with adapters": ensue.load(run).score(held).bits_per_byte}
+    for bits in (8, 4):
+        out = convert(run, bits=bits, out=folder / f"merged-{bits}", force=True)
+        found[f"merged, {bits} bits"] = ensue.load(out).score(held).bits_per_byte
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--from", dest="initial", type=Path, required=True)
@@ -55,12 +66,18 @@ def main() -> None:
     parser.add_argument("--systems", default="ngram,lstm,gpt")
     parser.add_argument("--rank", type=int, default=8)
     parser.add_argument("--out", type=Path, help="keep the runs here")
+    parser.add_argument("--adapters", type=Path, help="a run of adapters to merge; nothing is trained")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = chosen.out or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
         for text in chosen.texts.split(","):
             train, held = write_parts(text, folder)
+            if chosen.adapters:
+                figures = {"as it is": ensue.load(chosen.initial).score(held).bits_per_byte}
+                figures |= merged(chosen.adapters, held, Path(name))
+                record("lora_smollm2", {"text": text, "held_bytes": held.stat().st_size, "bits_per_byte": figures})
+                continue
             base = ensue.load(chosen.initial)
             result: dict[str, Any] = {"text": text, "budget": chosen.budget, "rank": chosen.rank}
             result |= {"train_bytes": train.stat().st_size, "held_bytes": held.stat().st_size}

@@ -43,7 +43,9 @@ OPTIONAL_TABLES = {
 def tables(system: str, task: str = "") -> Mapping[str, type[Any]]:
     """The tables of run.toml for a system and a task; without a task for the system's own."""
     spec = task_spec(task or task_name(system))
-    return {**spec.settings, "train": spec.counting} if trained_by_counting(system, spec.name) else spec.settings
+    if not trained_by_counting(system, spec.name):
+        return spec.settings
+    return {**{name: kind for name, kind in spec.settings.items() if name != "distil"}, "train": spec.counting}
 
 
 def defaults_of_tasks(name: str) -> dict[str, Any]:
