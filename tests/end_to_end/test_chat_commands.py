@@ -174,3 +174,13 @@ def test_generated_text_ends_at_every_stop_token_of_a_chat_run(run):
     loaded.config["chat"]["stop"] = ["<|nothing|>"]
     with pytest.raises(InputError, match=r"config.json: its tokenizer has no special token '<\|nothing\|>'"):
         loaded.generate("the rain", tokens=1)
+
+
+def test_a_conversation_can_keep_its_keys_and_values_in_bf16(run, runs):
+    words = ("chat", run, "-m", "the rain", "--max-tokens", 5, "--temperature", 0, "--json")
+    answer = ensue(*words, "--kv-cache", "bf16")
+    assert answer.code == 0 and len(answer.json["answers"]) == 1, answer.err
+    wrong = ensue(*words, "--kv-cache", "int3")
+    assert wrong.code == 2 and "int3" in wrong.err and "bf16" in wrong.err
+    refused = ensue("generate", runs / "lstm", "--kv-cache", "bf16")
+    assert refused.code == 2 and "has no key–value cache" in refused.err

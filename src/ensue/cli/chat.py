@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from ensue.cli.options import Force, Json, NoVerify, RunPath, Seed
+from ensue.cli.options import Force, Json, KeyValueCacheType, NoVerify, RunPath, Seed
 from ensue.cli.output import print_json, print_line, print_table, warn
 from ensue.core.errors import InputError
 from ensue.core.escapes import escape_controls
@@ -50,6 +50,7 @@ def chat(
     top_k: Annotated[int, Option(help="sample from the k most probable tokens; 0 means all")] = 0,
     top_p: Annotated[float, Option(help="sample from the most probable tokens with this mass")] = 0.9,
     seed: Seed = 0,
+    kv_cache: KeyValueCacheType = "float32",
     save: Annotated[Path | None, Option(help="write the conversation to this JSON file at the end")] = None,
     no_verify: NoVerify = False,
     as_json: Json = False,
@@ -64,7 +65,9 @@ def chat(
     from ensue.search.sampling import Sampling
 
     how = Sampling(tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    talk = Chat(load(run), system)
+    loaded = load(run)
+    loaded.use_cache_type(kv_cache)
+    talk = Chat(loaded, system)
     turns = _Turns(talk, how, as_json)
     if message:
         for one in message:

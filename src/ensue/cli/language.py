@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from ensue.cli.options import Columns, Data, Field, Int8, Json, NoVerify, RunPath, Seed
+from ensue.cli.options import Columns, Data, Field, Int8, Json, KeyValueCacheType, NoVerify, RunPath, Seed
 from ensue.cli.output import print_bar, print_json, print_line, print_lines, print_table
 from ensue.core.errors import InputError
 from ensue.core.escapes import escape_controls
@@ -114,6 +114,7 @@ def generate(
     ] = None,
     seed: Seed = 0,
     int8: Int8 = False,
+    kv_cache: KeyValueCacheType = "float32",
     no_verify: NoVerify = False,
     as_json: Json = False,
     tokens: Annotated[int | None, Option(hidden=True)] = None,
@@ -126,6 +127,7 @@ def generate(
     tokens, n = max_tokens if tokens is None else tokens, num_samples if n is None else n  # the old names win
     loaded = load(run)
     sampling = {"tokens": tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "n": n, "seed": seed}
+    loaded.use_cache_type(kv_cache)
     drawn = draw_tries(loaded, prompt, select=select, log=log, int8=int8, **sampling)
     chosen = [(text, one) for text, one in zip(drawn.texts, drawn.tries) if one.chosen]
     if as_json:

@@ -17,6 +17,9 @@ Seed = Annotated[int, Option(help="seed of the random number generator")]
 OptionalSeed = Annotated[int | None, Option(help="seed of the random number generator", show_default="0")]
 Field = Annotated[str, Option(help="field of a JSONL file that holds the text")]
 Columns = Annotated[str, Option(help="columns or fields by role, e.g. source=2,target=1 or text=review,label=1")]
+KeyValueCacheType = Annotated[
+    str, Option("--kv-cache", metavar="TYPE", help="key–value cache in float32, or in bf16 with half of its memory")
+]
 Int8 = Annotated[bool, Option("--int8", help="run linear layers in int8: faster, nearly the same results")]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from ensue.cli.options import Int8, NoVerify
+from ensue.cli.options import Int8, KeyValueCacheType, NoVerify
 from ensue.cli.output import print_line, warn
 from ensue.core.errors import InputError
 from ensue.core.escapes import escape_controls
@@ -36,6 +36,7 @@ def serve(
     ] = None,
     no_verify: NoVerify = False,
     int8: Int8 = False,
+    kv_cache: KeyValueCacheType = "float32",
 ) -> None:
     """serve runs over HTTP
 
@@ -55,7 +56,7 @@ def serve(
 
     folders = runs or _starter_runs()
     with Console(stderr=True).status(f"loading {counted(len(folders), 'folder')}"):
-        registry = load_models(folders, int8=int8)
+        registry = load_models(folders, int8=int8, kv_cache=kv_cache)
     for name, model in registry.models.items():
         for head in model.run.config.get("untrained", ()):
             warn(f"note: {name}: its {head} head is untrained, so its answers are random")

@@ -31,6 +31,7 @@ from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
 
+from ensue.kernels.prefetch import prefetch_address
 from ensue.kernels.simd import FLOAT, INT32, INT64, INTS, LANES, VECTOR, Vectors
 
 
@@ -56,6 +57,8 @@ INPUT_BLOCK = 64
 """Inputs of many rows that are taken at a time."""
 PANEL = LANES
 """Outputs that lie side by side in int8 weights."""
+AHEAD = 2
+"""Codes in groups are prefetched so many chunks of outputs ahead: with two threads, the next one of the same thread."""
 UNROLL = 4
 """Pairs of inputs that the int8 product of one row takes at once, so that their sums are independent."""
 
@@ -66,10 +69,10 @@ PAIR = 2
 EVEN, ODD = (INTS(list(range(first, 2 * LANES, 2))) for first in (0, 1))
 
 
-def _inputs_side_by_side(outputs: int, rows: int, times: int = 1) -> Any:
+def _inputs_side_by_side(outputs: int, rows: int, times: int = 1, bfloat16: bool = False) -> Any:
     """Σ_i W_ji x_ri of ``outputs · times`` outputs and ``rows`` rows; row r is written at ``to`` + r · ``to_row``.
 
-    ``outputs`` are computed side by side, ``times`` times; then all sums are reduced at once.
+    ``outputs`` are computed side by side, ``times`` times; then all sums are reduced at once. W may be in bfloat16.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -77,13 +80,14 @@ def _inputs_side_by_side(outputs: int, rows: int, times: int = 1) -> Any:
         def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             to, to_row, weights, stride, x, count = arguments
             v = Vectors(builder)
+            load = v.load_bfloat16 if bfloat16 else v.load
             sums = [[v.variable(0.0) for _ in range(outputs * times)] for _ in range(rows)]
             for first in range(0, outputs * times, outputs):
                 with cgutils.for_range(builder, builder.udiv(count, INT64(LANES))) as step:
                     at = (INT64(LANES), step.index)
                     inputs = [v.load(x, (count, INT64(r)), at) for r in range(rows)]
                     for j in range(first, first + outputs):
-                        w = v.load(weights, (stride, INT64(j)), at)
+                        w = load(weights, (stride, INT64(j)), at)
                         for r in range(rows):
                             builder.store(v.add(builder.load(sums[r][j]), v.mul(w, inputs[r])), sums[r][j])
             reduced = v.reduce_sums([builder.load(one) for row in sums for one in row])
@@ -100,6 +104,7 @@ def _inputs_side_by_side(outputs: int, rows: int, times: int = 1) -> Any:
 
 
 one_row, one_output = _inputs_side_by_side(1, 1, LANES), _inputs_side_by_side(1, 1)
+bfloat16_one_row, bfloat16_one_output = (_inputs_side_by_side(1, 1, times, bfloat16=True) for times in (LANES, 1))
 some_rows = _inputs_side_by_side(OUTPUTS_AT_ONCE, ROWS_AT_ONCE)
 
 
@@ -247,6 +252,7 @@ def _groups_side_by_side(bits: int, rows: int, apart: bool = False) -> Any:
             loads = builder.udiv(step_size, INT64(2 * PANEL))
             panels = [builder.mul(builder.mul(step_size, groups), INT64(p)) for p in ahead]
             pairs = builder.udiv(group, INT64(2))
+            later = builder.mul(builder.mul(step_size, groups), INT64(AHEAD * PAIR))
             with cgutils.for_range(builder, groups) as g:
                 for place in (one for row in ints for panel in row for one in panel):
                     builder.store(INTS([0] * LANES), place)
@@ -254,6 +260,8 @@ def _groups_side_by_side(bits: int, rows: int, apart: bool = False) -> Any:
                 with cgutils.for_range(builder, loads) as step:
                     at = builder.add(here, builder.mul(step.index, INT64(2 * PANEL)))
                     parts = [_codes(v, builder.add(at, panel), bits) for panel in panels]
+                    for panel in panels:
+                        prefetch_address(builder, builder.add(builder.add(at, panel), later), level=2)
                     pair = builder.add(first, builder.mul(step.index, INT64(len(parts[0]))))
                     for r in range(rows):
                         for n in range(len(parts[0])):

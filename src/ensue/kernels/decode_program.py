@@ -181,3 +181,15 @@ class CacheView:
     each: int = 1
     """How many rows share one, in order."""
     seen: Tensor | None = None  # (R, P), which columns are a row's own past, where rows share them
+
+    def alike(self, other: CacheView) -> bool:
+        """Whether the two differ in the contents of keys and values alone."""
+        return (
+            self.lengths is other.lengths
+            and self.index is other.index
+            and self.seen is other.seen
+            and self.each == other.each
+            and self.keys.shape == other.keys.shape
+            and self.keys.stride() == other.keys.stride() == self.values.stride()
+            and self.keys.dtype == self.values.dtype == other.keys.dtype
+        )

@@ -22,6 +22,8 @@ from ensue.kernels.decode_program import FEW, OUT, OUTPUTS, ROWS, CacheView, Dec
 from ensue.kernels.kernel import forced
 from ensue.kernels.threads import LANES, barrier, loopable, torch_threads
 
+CACHED = (torch.float32, torch.bfloat16)
+"""Types of keys and values that a program can read."""
 PAGE = 4096
 """The workspaces of two threads begin a multiple of this apart, so that none writes where another reads."""
 
@@ -29,12 +31,9 @@ PAGE = 4096
 class DecodeRunner:
     """A program and its workspaces."""
 
-    def __init__(
-        self, program: DecodeProgram, x: Tensor, fingerprint: list[int], modules: Sequence[nn.Module] = ()
-    ) -> None:
-        self.program, self.x, self.fingerprint = program, x, fingerprint
-        self.modules = modules  # kept alive, so that no other module gets the id of one of them
-        self.code = np.array(program.code, np.int64)
+    def __init__(self, program: DecodeProgram, x: Tensor) -> None:
+        self.program, self.x = program, x
+        self.code, self.attends = np.array(program.code, np.int64), np.array(program.attends, np.int64)
         self.own = self.shared = torch.empty(0, dtype=torch.uint8)
         self.lock = threading.Lock()
 
@@ -50,7 +49,7 @@ class DecodeRunner:
         with self.lock:
             answer = _output(rows, int(code[self.program.answers[0], 3]))
             self.x[:rows] = x
-            code[:, [1, -1]] = 0
+            code[:, 1] = code[:, -1] = 0
             code[self.program.answers, OUT] = answer.data_ptr()
             columns = self._point_to(caches, rotation, rows)
             argument = self._argument(rows, columns)
@@ -60,7 +59,7 @@ class DecodeRunner:
     def _argument(self, rows: int, columns: int) -> Any:
         """The interpreter's argument, with a workspace for each thread and one for all."""
         high = -(-rows // LANES) * LANES
-        floats = max(self.program.head_width + columns + 2 * LANES, high * (3 * OUTPUTS + LANES) + 2 * OUTPUTS)
+        floats = max(2 * self.program.head_width + columns + 2 * LANES, high * (3 * OUTPUTS + LANES) + 2 * OUTPUTS)
         columns += 2 * LANES
         prepared = 4 * high * (1 + self.program.inputs)  # sizes of rows, and the rows
         each = -(-(4 * floats + 8 * columns + (prepared if rows <= FEW else 0)) // PAGE) * PAGE
@@ -78,20 +77,42 @@ class DecodeRunner:
         if rotation is not None:
             cos, sin = rotation[0].data_ptr(), rotation[1].data_ptr()
             apart = rotation[0].shape[-1] if len(rotation[0]) > 1 else 0
-        for at, view in zip(self.program.attends, caches, strict=True):
-            keys, values, lengths = view.keys, view.values, view.lengths
-            assert keys.stride() == values.stride() and keys.stride(-1) == 1
-            assert keys.dtype == values.dtype == torch.float32 and lengths.dtype == torch.int64
-            assert len(lengths) == rows and lengths.is_contiguous() and keys.shape[1] == code[at, 23]
-            code[at, 9:14] = keys.data_ptr(), values.data_ptr(), keys.stride(0), keys.stride(1), lengths.data_ptr()
-            code[at, 15:18] = (cos, sin, apart) if code[at, 4] else (0, 0, 0)
-            code[at, 18] = 0 if view.index is None else view.index.data_ptr()
-            code[at, 19:23] = keys.stride(2), view.each, 0, 0
-            if view.seen is not None:
-                assert view.seen.is_contiguous() and len(view.seen) == rows
-                code[at, 21:23] = view.seen.data_ptr(), view.seen.shape[1]
-            most = max(most, keys.shape[2])
+        at = self.attends
+        assert len(at) == len(caches)
+        if not caches:
+            return 0
+        first = caches[0]
+        if all(view.alike(first) for view in caches) and (code[at, 23] == code[at[0], 23]).all():  # a decoder alone
+            self._check(first, rows, int(code[at[0], 23]))
+            code[at, 9] = [view.keys.data_ptr() for view in caches]
+            code[at, 10] = [view.values.data_ptr() for view in caches]
+            self._describe(at, first, (cos, sin, apart) if code[at[0], 4] else (0, 0, 0))
+            return first.keys.shape[2]
+        for number, view in zip(self.program.attends, caches, strict=True):
+            self._check(view, rows, int(code[number, 23]))
+            code[number, 9:11] = view.keys.data_ptr(), view.values.data_ptr()
+            self._describe(number, view, (cos, sin, apart) if code[number, 4] else (0, 0, 0))
+            most = max(most, view.keys.shape[2])
         return most
+
+    def _describe(self, at: Any, view: CacheView, rotation: tuple[int, int, int]) -> None:
+        """Write all that is not the address of keys and values into one instruction, or into several alike."""
+        code, (row, head, step, _) = self.code, view.keys.stride()
+        code[at, 11:14] = row, head, view.lengths.data_ptr()
+        code[at, 15:18] = rotation
+        code[at, 18] = 0 if view.index is None else view.index.data_ptr()
+        code[at, 19:23] = step, view.each, 0, 0
+        code[at, 24] = view.keys.dtype == torch.bfloat16
+        if view.seen is not None:
+            code[at, 21:23] = view.seen.data_ptr(), view.seen.shape[1]
+
+    @staticmethod
+    def _check(view: CacheView, rows: int, heads: int) -> None:
+        keys, values, lengths = view.keys, view.values, view.lengths
+        assert keys.stride() == values.stride() and keys.stride(-1) == 1
+        assert keys.dtype == values.dtype and keys.dtype in CACHED and lengths.dtype == torch.int64
+        assert len(lengths) == rows and lengths.is_contiguous() and keys.shape[1] == heads
+        assert view.seen is None or (view.seen.is_contiguous() and len(view.seen) == rows)
 
 
 def _output(rows: int, width: int) -> Tensor:
@@ -105,35 +126,43 @@ def _at_least(workspace: Tensor, size: int) -> Tensor:
         return workspace if len(workspace) >= size else torch.empty(size, dtype=torch.uint8, device="cpu")
 
 
-def fingerprint(model: nn.Module) -> list[int] | None:
-    """The modules of a model and the addresses of its weights; None where no program may run.
+class Fingerprint:
+    """The modules of a model and the addresses of its weights: what a program depends on.
 
-    That is where a module is in training mode, where one is hooked, compiled or has a ``forward`` of its own, and where
-    weights are not float32 on the CPU.
+    ``holds`` is asked at every step, so it looks at what is kept here instead of walking the model.
     """
-    every = torch.nn.modules.module
-    if every._global_forward_hooks or every._global_forward_pre_hooks or not barrier():
-        return None
-    modules: list[int] = []
-    weights: list[Tensor] = []
-    left: list[nn.Module | None] = [model]
-    while left:
-        module = left.pop()
-        if module is None:
-            continue
-        own = module.__dict__
-        if own["training"] or own["_forward_hooks"] or own["_forward_pre_hooks"]:
-            return None
-        if "forward" in own or own.get("_compiled_call_impl"):
-            return None
-        modules.append(id(module))
-        if own["_parameters"]:
-            weights += [weight for weight in own["_parameters"].values() if weight is not None]
-        if own["_modules"]:
-            left += own["_modules"].values()
-    if not loopable(*weights) or not plain(weights[0]):
-        return None
-    return modules + [weight.data_ptr() for weight in weights]
+
+    def __init__(self, model: nn.Module) -> None:
+        self.modules = list(model.modules())  # kept alive, so that no other object gets the id of one of them
+        self.attributes = [module.__dict__ for module in self.modules]
+        self.stored = [one for own in self.attributes for one in own["_parameters"].values() if one is not None]
+        self.buffers = [one for own in self.attributes for one in own["_buffers"].values()]
+        self.ids, self.addresses = self._ids(), [weight.data_ptr() for weight in self.stored]
+
+    def _ids(self) -> list[int]:
+        """The ids of all submodules, parameters and buffers."""
+        every = self.attributes
+        found = [id(one) for own in every for one in own["_modules"].values()]
+        found += [id(one) for own in every if own["_parameters"] for one in own["_parameters"].values()]
+        return found + [id(one) for own in every if own["_buffers"] for one in own["_buffers"].values()]
+
+    def holds(self) -> bool:
+        """Whether the model is the same, and a program may run.
+
+        None may where a module is in training mode, where one is hooked, compiled or has a ``forward`` of its own, and
+        where weights are not float32 on the CPU.
+        """
+        every = torch.nn.modules.module
+        if every._global_forward_hooks or every._global_forward_pre_hooks or not barrier():
+            return False
+        for own in self.attributes:
+            if own["training"] or own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
+                return False
+            if own.get("_compiled_call_impl"):
+                return False
+        if self._ids() != self.ids or [weight.data_ptr() for weight in self.stored] != self.addresses:
+            return False
+        return bool(self.stored) and loopable(*self.stored) and plain(self.stored[0])
 
 
 class ProgramCache:
@@ -141,8 +170,10 @@ class ProgramCache:
 
     def __init__(self) -> None:
         self.runners: dict[int, DecodeRunner] = {}
-        self.refused: list[int] = []
-        """The fingerprint for which no program could be compiled."""
+        self.found: Fingerprint | None = None
+        """Of the model that the programs are for."""
+        self.refused = False
+        """Whether no program could be compiled for it."""
         self.lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[ProgramCache], tuple[()]]:
@@ -156,18 +187,16 @@ class ProgramCache:
         """
         if forced("decode") == "reference" or not 0 < rows <= ROWS[-1] or torch.is_grad_enabled():
             return None
-        found = fingerprint(model)
-        if found is None:
-            return None
         size = next(most for most in ROWS if rows <= most)
         with self.lock:
-            if self.refused == found:
-                return None
-            if size in self.runners and self.runners[size].fingerprint == found:
-                return self.runners[size]
-            try:
-                program = DecodeProgram(size)
-                self.runners[size] = DecodeRunner(program, compile(program), found, list(model.modules()))
-            except NotCompilable:
-                self.runners, self.refused = {}, found
+            if self.found is None or not self.found.holds():
+                self.runners, self.refused, self.found = {}, False, Fingerprint(model)
+                if not self.found.holds():
+                    return None
+            if not self.refused and size not in self.runners:
+                try:
+                    program = DecodeProgram(size)
+                    self.runners[size] = DecodeRunner(program, compile(program))
+                except NotCompilable:
+                    self.runners, self.refused = {}, True
             return self.runners.get(size)

@@ -15,6 +15,7 @@ Legend: in inputs, out outputs, j an output, i an input, g a group.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ from ensue.kernels.threads import is_fake, loopable, run
 PANEL, FILLED = 16, 32
 """Outputs that lie side by side, and the multiple that their number is padded to."""
 BITS = (4, 8)
+DECODED_BYTES = 1 << 22
+"""Weights that are decoded at once: they stay in the processor's cache until they are multiplied."""
 
 
 class GroupedWeight(nn.Module):
@@ -57,15 +60,19 @@ class GroupedWeight(nn.Module):
         """W (out, in) in float32."""
         return decode_panels(self.codes, self.scales, self.offsets)[: self.out_features]
 
+    def slices(self) -> Iterator[tuple[slice, Tensor]]:
+        """W in float32, a few outputs at a time: which ones, and their rows of W."""
+        step = max(FILLED, DECODED_BYTES // (4 * self.in_features) // FILLED * FILLED)
+        for start in range(0, self.out_features, step):
+            stop = min(start + step, self.out_features)
+            panels = slice(start // PANEL, -(-stop // PANEL))
+            offsets = None if self.offsets is None else self.offsets[panels]
+            yield slice(start, stop), decode_panels(self.codes[panels], self.scales[panels], offsets)[: stop - start]
+
     def rows(self, index: Tensor) -> Tensor:
         """The rows W_j for ``index`` (…,), (…, in) in float32."""
-        panel, lane = index.flatten() // PANEL, index.flatten() % PANEL
-        codes = self.codes[panel, ..., lane, :][..., None, :]
-        scales, offsets = (
-            None if one is None else one[panel, :, lane][..., None] for one in (self.scales, self.offsets)
-        )
-        assert scales is not None
-        return decoded(*separated(codes, scales, offsets)).view(*index.shape, self.in_features)
+        found = decode_rows(self.codes, self.scales, self.offsets, index.flatten())
+        return found.view(*index.shape, self.in_features)
 
     def apart(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Codes (out, G, group), scales and offsets (out, G): what ``group_weights`` made the panels of."""
@@ -95,21 +102,28 @@ class GroupedLinear(GroupedWeight):
 
 
 class _Product(torch.autograd.Function):
-    """x Wᵀ + b on matrices. W is decoded in each direction, and not kept in between."""
+    """x Wᵀ + b on matrices. W is decoded in each direction, a few outputs at a time, and not kept in between."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, layer: GroupedLinear) -> Tensor:
         """y."""
         ctx.layer = layer
-        return matmul(x, layer.weight.to(x.dtype), layer.get_buffer("bias") if layer.bias is not None else None)
+        bias = None if layer.bias is None else layer.get_buffer("bias")
+        y = x.new_empty(len(x), layer.out_features)
+        for here, weight in layer.slices():
+            y[:, here] = matmul(x, weight.to(x.dtype), None if bias is None else bias[here])
+        return y
 
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """∂x = ∂y W; W has no gradient."""
-        weight = ctx.layer.weight.to(above[0].dtype)
+        by_y = above[0]
         if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operation
-            return above[0] @ weight, None
-        return matmul(above[0].contiguous(), weight.T), None
+            return by_y @ ctx.layer.weight.to(by_y.dtype), None
+        by_x = by_y.new_zeros(len(by_y), ctx.layer.in_features)
+        for here, weight in ctx.layer.slices():
+            by_x += matmul(by_y[:, here].contiguous(), weight.to(by_y.dtype).T)
+        return by_x, None
 
 
 class GroupedEmbedding(GroupedWeight):
@@ -150,6 +164,44 @@ def _can_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> bool:
 
 decode_panels = Kernel("decode_panels", _decode_reference, Fast("loop", _decode_loop, _can_loop))
 """All rows of panels in float32: (codes, scales, offsets or None) → (P · PANEL, in)."""
+
+
+def _share_rows(scales: Tensor, offsets: Tensor | None, index: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Scales and offsets (n, G) of the rows ``index``."""
+    panel, lane = index // PANEL, index % PANEL
+    return scales[panel, :, lane], None if offsets is None else offsets[panel, :, lane]
+
+
+def _rows_reference(codes: Tensor, scales: Tensor, offsets: Tensor | None, index: Tensor) -> Tensor:
+    """The equation, for the rows of the index alone."""
+    own = codes[index // PANEL, ..., index % PANEL, :][..., None, :]
+    shares = [None if one is None else one[..., None] for one in _share_rows(scales, offsets, index)]
+    assert shares[0] is not None
+    return decoded(*separated(own, shares[0], shares[1]))
+
+
+def _rows_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None, index: Tensor) -> Tensor:
+    from ensue.kernels import grouped_loops as loops  # importing numba takes long
+
+    panels, groups, loads = codes.shape[:3]
+    bits = 4 if codes.dtype == torch.uint8 else 8
+    own, shifts = _share_rows(scales, offsets, index)
+    if len(index) and not 0 <= int(index.min()) <= int(index.max()) < panels * PANEL:
+        raise IndexError(f"an index is not within 0 and {panels * PANEL}")
+    out = torch.empty(len(index), groups * loads * (4 if bits == 4 else 2), dtype=torch.float32)
+    wide = [(own if one is None else one).float() for one in (own, shifts)]
+    sizes = panels, groups, loads, bits, int(offsets is not None)
+    run(loops.decode_rows, len(index), *sizes, codes, *wide, index, out)
+    return out
+
+
+def _can_loop_rows(codes: Tensor, scales: Tensor, offsets: Tensor | None, index: Tensor) -> bool:
+    ready = index.device.type == "cpu" and index.dtype == torch.int64 and index.is_contiguous() and not is_fake(index)
+    return ready and _can_loop(codes, scales, offsets)
+
+
+decode_rows = Kernel("decode_rows", _rows_reference, Fast("loop", _rows_loop, _can_loop_rows))
+"""Some rows of panels in float32: (codes, scales, offsets or None, index (n,)) → (n, in)."""
 
 
 def decoded(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:

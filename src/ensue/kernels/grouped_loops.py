@@ -46,3 +46,32 @@ def decode_groups(a: Any) -> None:
                         row[2 * n] = f32(octets[p, g, n, j, 0]) * s + o
                         row[2 * n + 1] = f32(octets[p, g, n, j, 1]) * s + o
         p = next_chunk(a)
+
+
+@exact_loop
+def decode_rows(a: Any) -> None:
+    """The rows of W for N indices, (N, G · group), a row at a time."""
+    N, P, G, loads, bits, shifted = a[1], a[2], a[3], a[4], a[5], a[6]
+    group = loads * 4 if bits == 4 else loads * 2
+    nibbles = carray(pointer(a[7]), (P, G, loads, LANES, 2), np.uint8)
+    octets = carray(pointer(a[7]), (P, G, loads, LANES, 2), np.int8)
+    scales = carray(pointer(a[8]), (N, G), np.float32)
+    offsets = carray(pointer(a[9]), (N, G), np.float32)
+    index = carray(pointer(a[10]), (N,), np.int64)
+    out = carray(pointer(a[11]), (N, G * group), np.float32)
+    n = next_chunk(a)
+    while n < N:
+        p, j = index[n] // LANES, index[n] % LANES
+        for g in range(G):
+            s, o = scales[n, g], offsets[n, g] if shifted else f32(0)
+            row = out[n, g * group : (g + 1) * group]
+            if bits == 4:
+                for i in range(loads):
+                    first, second = nibbles[p, g, i, j, 0], nibbles[p, g, i, j, 1]
+                    row[4 * i], row[4 * i + 1] = f32(first & 15) * s + o, f32(second & 15) * s + o
+                    row[4 * i + 2], row[4 * i + 3] = f32(first >> 4) * s + o, f32(second >> 4) * s + o
+            else:
+                for i in range(loads):
+                    row[2 * i] = f32(octets[p, g, i, j, 0]) * s + o
+                    row[2 * i + 1] = f32(octets[p, g, i, j, 1]) * s + o
+        n = next_chunk(a)

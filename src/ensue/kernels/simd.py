@@ -19,6 +19,7 @@ __all__ = ["FLOAT", "INT32", "INT64", "INTS", "LANES", "ROWS", "VECTOR", "Vector
 
 FLOAT, INT64, INT32 = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 VECTOR, INTS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT32, LANES)
+SHORTS = ir.VectorType(ir.IntType(16), LANES)
 FAST = ("contract",)
 """A multiplication and an addition may become one operation."""
 SERIES = [1 / math.factorial(power) for power in range(6, -1, -1)]
@@ -40,6 +41,14 @@ class Vectors:
     def load(self, base: Any, *steps: tuple[Any, Any]) -> Any:
         """Read a vector."""
         return self.builder.load(self.at(VECTOR, base, *steps), align=4)
+
+    def load_bfloat16(self, base: Any, *steps: tuple[Any, Any]) -> Any:
+        """Read a vector of bfloat16, which are the upper halves of floats."""
+        b = self.builder
+        for stride, index in steps:
+            base = b.add(base, b.mul(b.mul(stride, index), INT64(2)))
+        halves = b.load(b.inttoptr(base, SHORTS.as_pointer()), align=2)
+        return b.bitcast(b.shl(b.zext(halves, INTS), INTS([16] * LANES)), VECTOR)
 
     def store(self, x: Any, base: Any, *steps: tuple[Any, Any]) -> None:
         """Write a vector."""

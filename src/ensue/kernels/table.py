@@ -10,7 +10,7 @@ from ensue.kernels.cross_entropy import mean_cross_entropy
 from ensue.kernels.dropout import dropout_add
 from ensue.kernels.experts import mix_experts
 from ensue.kernels.feed_forward import feed_forward
-from ensue.kernels.grouped import decode_panels
+from ensue.kernels.grouped import decode_panels, decode_rows
 from ensue.kernels.kernel import Kernel
 from ensue.kernels.lstmp import lstmp
 from ensue.kernels.matmul import linear, matmul, weight_gradient
@@ -32,6 +32,7 @@ _ALL: tuple[Kernel[..., Any], ...] = (
     matmul,
     weight_gradient,
     decode_panels,
+    decode_rows,
 )
 KERNELS = {kernel.name: kernel for kernel in _ALL}
 """Each has a ``reference`` and ``fast`` implementations; see ensue.kernels.kernel."""

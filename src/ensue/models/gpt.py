@@ -89,6 +89,11 @@ class GPTState(State):
     tokens: Tensor  # (B, C), padded on the right to the longest row; empty in a model without a window
     trunk: TrunkState
 
+    def first(self, tokens: int, of: int) -> GPTState | None:
+        """The same after fewer tokens of one row; None once the window has moved."""
+        trunk = self.trunk.first(tokens, of)
+        return None if trunk is None else GPTState(self.tokens[:, :tokens], trunk)
+
     @classmethod
     def joined(cls, states: Sequence[GPTState]) -> GPTState:
         """Concatenate the rows of several states, which may have different lengths."""
@@ -171,8 +176,8 @@ class GPTLanguageModel(LanguageModel):
 
     def start(self, rows: int) -> GPTState:
         """Return the state before the first token."""
-        tokens = torch.zeros(rows, 0, dtype=torch.long, device=self.embed.weight.device)
-        return GPTState(tokens, self.blocks.start(rows))
+        trunk = self.blocks.start(rows)
+        return GPTState(torch.zeros(rows, 0, dtype=torch.long, device=trunk.clock.lengths.device), trunk)
 
     def forward(
         self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None, want: Wants = ("logits",)
@@ -258,7 +263,7 @@ class GPTLanguageModel(LanguageModel):
         hidden, states = [], []
         for b in range(len(tokens)):
             after, length = self._row(state, b), T if lengths is None else int(lengths[b])
-            y = self.embed.weight.new_zeros(1, 0, self.config.hidden)
+            y = self.embed(tokens[b : b + 1, :0])
             if length:
                 y, after = self._slide(tokens[b : b + 1, :length], after)
             hidden.append(nn.functional.pad(y, (0, 0, 0, T - length)))

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ensue.kernels.decode_program import CacheView
+from ensue.kernels.decode_runner import CACHED
 from ensue.nn.state import State
 
 SHARED = 1024
@@ -112,7 +113,8 @@ class KeyValueCache(State):
         """The same with capacity for one more token of each row; outside autograd."""
         if self.seen is not None and self.written + self.each > SHARED:
             return self.separate().with_room()
-        if not all(part.is_contiguous() and part.dtype == torch.float32 for part in (self.keys, self.values)):
+        ready = self.keys.dtype == self.values.dtype and self.keys.dtype in CACHED
+        if not (ready and self.keys.is_contiguous() and self.values.is_contiguous()):
             keys, values = (part.float().contiguous() for part in (self.keys, self.values))  # autograd left them so
             return replace(self, keys=keys, values=values).with_room()
         if self.written + self.each <= self.keys.shape[2]:
@@ -128,6 +130,13 @@ class KeyValueCache(State):
     def single(self) -> KeyValueCache:
         """The same of one row, which is as long as the longest."""
         return replace(self, used=int(self.lengths[0]), even=True)
+
+    def first(self, tokens: int, of: int) -> KeyValueCache | None:
+        """The same after fewer tokens of one row; None where older ones were dropped."""
+        if self.count != 1 or self.seen is not None or int(self.lengths[0]) != of:
+            return None
+        keys, values = self.keys[:, :, :tokens], self.values[:, :, :tokens]
+        return KeyValueCache(keys, values, torch.full_like(self.lengths, tokens), tokens)
 
     def last(self, most: int) -> KeyValueCache:
         """The same with only the last ``most`` tokens of a row.
@@ -231,7 +240,7 @@ def all_advanced(blocks: Sequence[KeyValueCache]) -> tuple[KeyValueCache, ...]:
     first = blocks[0]
     seen = None if first.seen is None else torch.cat([first.seen, first._own_columns(1)], dim=1)
     lengths, used = first.lengths + 1, first.used + 1
-    return tuple(replace(block, lengths=lengths, used=used, seen=seen) for block in blocks)
+    return tuple(KeyValueCache(one.keys, one.values, lengths, used, one.even, one.each, seen) for one in blocks)
 
 
 def _wide(buffer: Tensor, capacity: int) -> Tensor:

@@ -7,6 +7,7 @@ tensors, rows first, so that search, training and serving handle all of them ali
     state.rows(index)     select, repeat or reorder rows, for beam search
     state.fork()          copy: a step consumes the state it is given
     state.detach()        detach from the graph, for truncated backpropagation
+    state.first(t, of=n)  the state of one row after its first t of n tokens, where it is kept
     State.joined(states)  concatenate the rows of several states, for serving
 
 Legend: B rows, T time, D width, H heads.
@@ -19,7 +20,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree
 
 
@@ -47,6 +48,13 @@ class State:
     def fork(self) -> Self:
         """Return a copy that later steps on this state do not change."""
         return self._each(torch.clone, lambda state: state.fork())
+
+    def first(self, tokens: int, of: int) -> Self | None:
+        """Return the state after the first ``tokens`` of the ``of`` tokens that one row read; None if it is not kept.
+
+        The result may share memory with this state.
+        """
+        return self if tokens == of else None
 
     def detach(self) -> Self:
         """Detach all tensors from the graph (truncated backpropagation through time)."""
@@ -85,9 +93,18 @@ class State:
         return cast(Self, _filled("", self, values))
 
 
-def zeros_beside(parameter: Tensor, *size: int) -> Tensor:
-    """Return zeros with a parameter's dtype and device; a plain tensor even if the parameter is sharded."""
-    return torch.zeros(size, dtype=parameter.dtype, device=parameter.device)
+def zeros_beside(near: Tensor | nn.Module, *size: int) -> Tensor:
+    """Return zeros with a parameter's dtype and device; a plain tensor even if the parameter is sharded.
+
+    Those of a layer have the dtype of its outputs: float32 where its weights are quantised, which decodes none of them.
+    """
+    if isinstance(near, nn.Module):
+        parameter = next(near.parameters(), None)
+        if parameter is None:
+            stored = next(near.buffers(), None)
+            return torch.zeros(size, dtype=torch.float32, device="cpu" if stored is None else stored.device)
+        near = parameter
+    return torch.zeros(size, dtype=near.dtype, device=near.device)
 
 
 def _changed(value: Any, on_tensor: Callable[[Tensor], Tensor], on_state: Callable[[Any], Any]) -> Any:

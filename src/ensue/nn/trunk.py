@@ -51,6 +51,11 @@ class Clock(State):
         read = self.lengths + lengths
         return Clock(read, int(read.max()) if len(read) else 0, False)
 
+    def first(self, tokens: int, of: int) -> Clock | None:
+        """The clock after fewer tokens of one row."""
+        whole = len(self.lengths) == 1 and int(self.lengths[0]) == of
+        return Clock(torch.full_like(self.lengths, tokens), tokens) if whole else None
+
     def renewed(self, rows: Tensor, start: Clock) -> Clock:
         """This clock, with the rows where the mask ``rows`` (B,) is true taken from ``start``."""
         return Clock.of(torch.where(rows, start.lengths, self.lengths))
@@ -73,6 +78,13 @@ class TrunkState(State):
 
     clock: Clock
     blocks: tuple[State | None, ...]
+
+    def first(self, tokens: int, of: int) -> TrunkState | None:
+        """The same after fewer tokens of one row, where all blocks can tell."""
+        clock = self.clock.first(tokens, of)
+        blocks = tuple(None if one is None else one.first(tokens, of) for one in self.blocks)
+        lost = any(old is not None and new is None for old, new in zip(self.blocks, blocks))
+        return None if clock is None or lost else TrunkState(clock, blocks)
 
     @property
     def count(self) -> int:

@@ -16,6 +16,7 @@ from ensue.data.chat_template import ChatTemplate, Message
 from ensue.data.tokenizers.subword import SubwordTokenizer
 from ensue.runs.run import Run
 from ensue.runs.stream_detokenizer import StreamDetokenizer
+from ensue.search.prefix_cache import Prefix, shared_prefix
 from ensue.search.sampling import Sampling, next_tokens
 
 CHAT = "chat"
@@ -125,11 +126,13 @@ class Chat:
 
     def _logits(self, tokens: list[int]) -> torch.Tensor:
         """The logits (1, V) after these tokens; those that were read already are not read again."""
-        known = len(self._read)
-        if self._state is None or known >= len(tokens) or tokens[:known] != self._read:
-            known, self._state = max(0, len(tokens) - (self.context or len(tokens))), self.run.model.start(1)
+        shared = None if self._state is None else shared_prefix(Prefix(self._read, self._state), tokens)
+        if shared is None:
+            known, state = max(0, len(tokens) - (self.context or len(tokens))), self.run.model.start(1)
+        else:
+            known, state = len(shared.tokens), shared.state
         new = torch.tensor([tokens[known:]], dtype=torch.long)
-        output = self.run.model(new, self._state, want=("last",))
+        output = self.run.model(new, state, want=("last",))
         self._state, self._read = output.state, tokens
         logits: torch.Tensor = output.logits[:, -1].cpu()
         return logits

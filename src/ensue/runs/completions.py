@@ -21,6 +21,8 @@ from ensue.runs.chat import stop_tokens
 from ensue.runs.run import Run
 from ensue.runs.stream_detokenizer import StreamDetokenizer
 from ensue.search.continuous_batching import ContinuousBatch, DrawnToken, Row
+from ensue.search.model_step import model_step, set_eval
+from ensue.search.prefix_cache import PrefixCache
 from ensue.search.sampling import Sampling
 from ensue.tasks.language_modelling import prompt_tokens
 
@@ -90,7 +92,8 @@ def complete(
         seeds = [(how.seed + index * how.n + number) % 2**63 for number in range(how.n)]
         results.append([_Writing(run, Row(ids, replace(how, n=1, seed=seed), ends), stops) for seed in seeds])
     waiting = [(index, number, one) for index, group in enumerate(results) for number, one in enumerate(group)]
-    total, rows = len(waiting), ContinuousBatch(model, _shared([group[0].row.prompt for group in results if group]))
+    total, prefixes = len(waiting), _read_shared(model, [group[0].row.prompt for group in results])
+    rows = ContinuousBatch(model, prefixes, store=False)
     active: dict[int, tuple[int, int, _Writing]] = {}
     while waiting or active:
         if waiting and len(active) <= batch * 3 // 4:  # joining copies the caches of all rows
@@ -112,11 +115,17 @@ def complete(
     return [[one.result() for one in group] for group in results]
 
 
-def _shared(prompts: Sequence[Tensor]) -> Tensor | None:
-    """The tokens that several prompts begin with, if they are many; each prompt has more."""
+def _read_shared(model: Any, prompts: Sequence[Tensor]) -> PrefixCache | None:
+    """The state after the tokens that several prompts begin with, if they are many; each prompt has more."""
     if len(prompts) < 2:
         return None
     size = min(map(len, prompts)) - 1
     same = torch.stack([prompt[:size] == prompts[0][:size] for prompt in prompts]).all(0)
     count = size if bool(same.all()) else int((~same).nonzero()[0])
-    return prompts[0][:count] if count >= MIN_SHARED else None
+    if count < MIN_SHARED:
+        return None
+    set_eval(model)
+    prefixes, tokens = PrefixCache(least=count), prompts[0][:count]
+    with torch.no_grad():
+        prefixes.put(tokens.tolist(), model_step(model, tokens[None], model.start(1)).state)
+    return prefixes

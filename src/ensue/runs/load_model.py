@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from ensue.core.errors import InputError, errors_in
-from ensue.core.memory import keep_freed_memory
+from ensue.core.memory import keep_freed_memory, trim_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build
 from ensue.data.tokenizers.protocol import Tokenizer
@@ -46,6 +46,7 @@ def load_model(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenize
         use_groups(planned, header, str(folder.weights))
         check_shapes(planned, shapes, folder.weights)
         assign_tensors(planned, read_tensors(folder.weights), str(folder.weights))
+        trim_memory()  # of reading a large tokenizer
         return planned.eval()
     check_shapes(planned, shapes, folder.weights)
     with folder.config_errors():

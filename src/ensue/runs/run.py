@@ -26,6 +26,7 @@ from ensue.data.word_vectors import WordVectors
 from ensue.kernels.int8 import quantise
 from ensue.models.backbones import body_of
 from ensue.models.ngram import NGram
+from ensue.nn.mixers.full import use_cache_type
 from ensue.runs.load_model import load_model
 from ensue.runs.mask_filling import Filled
 from ensue.runs.sentence_vectors import sentence_vectors
@@ -185,6 +186,12 @@ class Run:
         if not isinstance(self.model, nn.Module) or isinstance(self.model, NGram):
             raise InputError(f"{self.system} has no layers for --int8", where=str(self), hint="leave it out")
         return quantise(self.model)
+
+    def use_cache_type(self, name: str) -> None:
+        """Keep keys and values of attention as float32 or bf16 while the model generates."""
+        layers = use_cache_type(self.model, name) if isinstance(self.model, nn.Module) else 0
+        if not layers and name != "float32":
+            raise InputError(f"{self.system} has no key–value cache", where=str(self), hint="leave out --kv-cache")
 
     def model_for(self, int8: bool) -> Any:
         """The model, with int8 linear layers if ``int8``."""

@@ -13,7 +13,7 @@ Legend: R rows, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -21,7 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ensue.search.model_step import model_step, select_rows, set_eval
+from ensue.search.model_step import StepOutput, model_step, select_rows, set_eval
+from ensue.search.prefix_cache import PrefixCache
 from ensue.search.sampling import Sampling, next_tokens
 
 
@@ -49,7 +50,8 @@ class Row:
     best: int = 0
     """The number of most probable tokens to report with each token."""
     generator: torch.Generator = field(init=False)
-    count: int = 0
+    drawn: list[int] = field(default_factory=list)
+    """Its tokens so far."""
 
     def __post_init__(self) -> None:
         self.generator = torch.Generator().manual_seed(self.how.seed)
@@ -59,9 +61,9 @@ class Row:
         token = int(next_tokens(log_probs[None], self.how, self.generator))
         top = log_probs.topk(min(self.best, len(log_probs)))
         best = list(zip(top.indices.tolist(), top.values.tolist()))
-        self.count += 1
+        self.drawn.append(token)
         ended = token in self.ends
-        return DrawnToken(token, float(log_probs[token]), best, ended or self.count >= self.how.tokens, ended)
+        return DrawnToken(token, float(log_probs[token]), best, ended or len(self.drawn) >= self.how.tokens, ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +83,22 @@ def _draw(row: Row, log_probs: Tensor) -> DrawnToken | Exception:
         return error
 
 
-@torch.no_grad()
-def _read(model: Any, tokens: Tensor) -> Any:
-    """The state of one row after some tokens."""
-    return model_step(model, tokens[None], model.start(1)).state
+def _repeated(output: StepOutput, counts: Sequence[int]) -> tuple[Any, Tensor]:
+    """The state and the logits of each row so many times, each with a buffer of its own."""
+    index = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts)).to(output.logits.device)
+    state = select_rows(output.state, index, len(counts))
+    if len(index) > len(counts):  # rows that share a buffer would write into one that grows by all of them
+        state = type(state).joined([state])
+    return state, output.logits.index_select(0, index)
 
 
 class ContinuousBatch:
-    """The rows that a language model is generating.
+    """The rows that a language model is generating."""
 
-    Tokens that all prompts begin with can be given as ``prefix`` (T,): they are read once.
-    """
-
-    def __init__(self, model: Any, prefix: Tensor | None = None) -> None:
+    def __init__(self, model: Any, prefixes: PrefixCache | None = None, *, store: bool = True) -> None:
+        """With ``prefixes`` the states of rows that leave are stored, for rows that begin alike, if ``store``."""
         set_eval(model)
-        self.model = model
-        self._prefix = 0 if prefix is None else len(prefix)
-        self._prefix_state = None if prefix is None else _read(model, prefix)
+        self.model, self.prefixes, self._stores = model, prefixes, store
         self.rows: list[Row] = []
         self._state: Any = None
         self._logits = torch.zeros(0, 0)  # (R, V), for the next token of each row
@@ -111,24 +112,33 @@ class ContinuousBatch:
 
         Equal prompts are read once.
         """
-        rows = sorted(rows, key=lambda row: len(row.prompt))
-        states, logits = [], []
-        for _, equal in groupby(rows, key=lambda row: len(row.prompt)):
-            prompts, index = torch.unique(torch.stack([row.prompt for row in equal]), dim=0, return_inverse=True)
-            output = model_step(self.model, prompts[:, self._prefix :], self._start(len(prompts)))
-            state = select_rows(output.state, index, len(prompts))
-            if len(prompts) < len(index):  # rows that share a buffer would write into one that grows by all of them
-                state = type(state).joined([state])
+        alike: dict[tuple[int, ...], list[Row]] = {}
+        for row in rows:
+            alike.setdefault(tuple(row.prompt.tolist()), []).append(row)
+        joined, states, logits = [], [], []
+        for prompts, output in self._read(list(alike), rows[0].prompt.device if rows else None):
+            state, values = _repeated(output, [len(alike[prompt]) for prompt in prompts])
             states.append(state)
-            logits.append(output.logits.index_select(0, index))
-        self._add(rows, states, logits)
+            logits.append(values)
+            joined += [row for prompt in prompts for row in alike[prompt]]
+        self._add(joined, states, logits)
 
-    def _start(self, rows: int) -> Any:
-        """The state before the prompts of new rows, after the prefix."""
-        if self._prefix_state is None:
-            return self.model.start(rows)
-        state = self._prefix_state.fork().rows(torch.zeros(rows, dtype=torch.long, device=self._logits.device))
-        return type(state).joined([state]) if rows > 1 else state
+    def _read(
+        self, prompts: Sequence[tuple[int, ...]], device: torch.device | None
+    ) -> Iterator[tuple[list[tuple[int, ...]], StepOutput]]:
+        """Read prompts, those whose beginning was read before from there on, and yield them with their outputs."""
+        new = []
+        for prompt in prompts:
+            prefix = None if self.prefixes is None else self.prefixes.take(prompt)
+            if prefix is None:
+                new.append(prompt)
+            else:
+                rest = torch.tensor([prompt[len(prefix.tokens) :]], device=device)
+                yield [prompt], model_step(self.model, rest, prefix.state)
+        for _, equal in groupby(sorted(new, key=len), key=len):
+            several = list(equal)
+            block = torch.tensor(several, device=device)
+            yield several, model_step(self.model, block, self.model.start(len(several)))
 
     @torch.no_grad()
     def pause(self, rows: Sequence[Row]) -> list[PausedRow]:
@@ -156,9 +166,12 @@ class ContinuousBatch:
         self._logits = torch.cat(list(logits))
         self.rows += rows
 
-    def leave(self, rows: Sequence[Row]) -> None:
-        """Remove rows before they end; rows that already left are ignored."""
+    @torch.no_grad()
+    def leave(self, rows: Sequence[Row], store: bool = False) -> None:
+        """Remove rows before they end; rows that already left are ignored. ``store`` their states as prefixes."""
         gone = {id(row) for row in rows}
+        if store:
+            self._store({i: row.drawn for i, row in enumerate(self.rows) if id(row) in gone})
         self._keep([i for i, row in enumerate(self.rows) if id(row) not in gone])
 
     @torch.no_grad()
@@ -167,6 +180,8 @@ class ContinuousBatch:
         log_probs = self._logits.cpu().double().log_softmax(-1)
         drawn = [(row, _draw(row, values)) for row, values in zip(self.rows, log_probs)]
         open_rows = {i: one.token for i, (_, one) in enumerate(drawn) if isinstance(one, DrawnToken) and not one.last}
+        ended = {i: row.drawn[:-1] for i, (row, one) in enumerate(drawn) if isinstance(one, DrawnToken) and one.last}
+        self._store(ended)  # the last token was drawn, and not read
         self._keep(list(open_rows))
         if self.rows:
             tokens = torch.tensor([[token] for token in open_rows.values()], device=self._logits.device)
@@ -184,3 +199,12 @@ class ContinuousBatch:
             return
         index = torch.tensor(kept, device=self._logits.device)
         self._state, self._logits = self._state.rows(index), self._logits.index_select(0, index)
+
+    def _store(self, left: Mapping[int, Sequence[int]]) -> None:
+        """Store the states of rows by number, with what each read after its prompt."""
+        for number, after in left.items() if self.prefixes is not None and self._stores else ():
+            assert self.prefixes is not None
+            read = [*self.rows[number].prompt.tolist(), *after]
+            state = self._state.rows(torch.tensor([number], device=self._logits.device))
+            cut = state.first(len(read), of=len(read))
+            self.prefixes.put(read, state if cut is None else cut.fork())

@@ -5,6 +5,7 @@
                 which is delivered at once
     turns       while others wait, a row that has had its turn goes to the end of the queue with its state, so that long
                 texts do not hold up short ones
+    prefixes    a row that begins as one before it did, as the next turn of a conversation does, is read from there on
     pause       a row whose reader is too many tokens behind leaves the batch until the reader has caught up, so
                 that a client that does not read costs neither tokens nor a place
 
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ensue.search.continuous_batching import ContinuousBatch, DrawnToken, PausedRow, Row
+from ensue.search.prefix_cache import PrefixCache
 
 Deliver = Callable[[Row, DrawnToken | Exception], None]
 TURN = 16
@@ -72,7 +74,7 @@ class Engine:
     """
 
     def __init__(self, model: Any, *, rows: int = 16, waiting: int = 64, paused: int = 64) -> None:
-        self._batch = ContinuousBatch(model)
+        self._batch = ContinuousBatch(model, PrefixCache())
         self._max_running, self._max_waiting, self._max_paused = rows, waiting, paused
         self._changed = threading.Condition()
         self._waiting: deque[_Job] = deque()
@@ -181,7 +183,7 @@ class Engine:
             for job in excess:  # those that have been paused longest
                 del self._paused[id(job.row)]
         try:
-            self._batch.leave(cancelled)
+            self._batch.leave(cancelled, store=True)
             self._pause_and_resume([*behind, *yielding], [job for job in starting if job.started])
             self._join([job for job in starting if not job.started])
         except Exception as error:  # e.g. no memory for a state

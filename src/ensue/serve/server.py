@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from torch import nn
 
 from ensue.core.errors import InputError
 from ensue.core.memory import release_freed_memory, trim_memory
 from ensue.data.tokenizers.library import LibraryTokenizer
 from ensue.kernels.int8 import quantise
+from ensue.nn.mixers.full import use_cache_type
 from ensue.runs.load import load
 from ensue.search.model_step import set_eval
 from ensue.serve.app import create_app
@@ -103,8 +105,11 @@ class BoundServer:
             thread.join()
 
 
-def load_models(paths: Sequence[Path], *, int8: bool = False) -> ModelRegistry:
-    """Load runs, and all runs of races, into a registry; ``int8`` quantises linear layers."""
+def load_models(paths: Sequence[Path], *, int8: bool = False, kv_cache: str = "float32") -> ModelRegistry:
+    """Load runs, and all runs of races, into a registry.
+
+    ``int8`` quantises linear layers, ``kv_cache`` is the type of key–value caches; both where a model has some.
+    """
     paths = [path.absolute() for path in paths]  # "." has no name
     races = [path for path in paths if is_race(path)]
     folders = [run for path in paths for run in (runs_of(path) if path in races else [path])]
@@ -117,6 +122,8 @@ def load_models(paths: Sequence[Path], *, int8: bool = False) -> ModelRegistry:
         set_eval(run.model)
         if int8 and "int8" not in run.refused and hasattr(run.model, "named_modules"):
             run.model = quantise(run.model)
+        if isinstance(run.model, nn.Module):
+            use_cache_type(run.model, kv_cache)
     return ModelRegistry(runs, dict(zip(short_names(races), races)))
 
 

@@ -263,7 +263,7 @@ def test_nan_stays_nan_with_int8_weights():
     program.linear(layer, first, answer=True)
     x = torch.randn(3, 64)
     x[1, 5], x[2, 7] = float("nan"), float("inf")
-    found = DecodeRunner(program, first, []).run(x, [])
+    found = DecodeRunner(program, first).run(x, [])
     assert found[0].isfinite().all() and found[1:].isnan().all()
 
 
@@ -294,7 +294,7 @@ def test_products_of_any_number_of_rows(rows):
     with torch.no_grad():
         expected = nn.functional.gelu(layers[0](x), approximate="tanh")
         expected = layers[3](expected + layers[2](layers[1](expected).relu()))
-    runner = DecodeRunner(program, first, [])
+    runner = DecodeRunner(program, first)
     for _ in range(2):  # workspaces are used again
         torch.testing.assert_close(runner.run(x, []), expected, atol=1e-5, rtol=1e-5)
 
@@ -317,7 +317,7 @@ def test_int8_sums_of_any_size_are_exact(rows):
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            answers.append(DecodeRunner(program, first, []).run(x, []))
+            answers.append(DecodeRunner(program, first).run(x, []))
         finally:
             torch.set_num_threads(before)
     torch.testing.assert_close(answers[0], x @ whole.T + torch.arange(77.0), rtol=1e-6, atol=0.5)
@@ -341,7 +341,7 @@ def test_int8_sums_do_not_overflow():
     first = program.buffer(4096)
     program.linear(layer, first, answer=True)
     for rows in (1, 8, 13):
-        found = DecodeRunner(program, first, []).run(torch.full((rows, 4096), 2.0), [])
+        found = DecodeRunner(program, first).run(torch.full((rows, 4096), 2.0), [])
         torch.testing.assert_close(found, torch.full((rows, 32), 8192.0), rtol=1e-5, atol=0.0)
 
 
@@ -355,7 +355,7 @@ def test_int8_is_close_to_float32(rows):
     first = program.buffer(256)
     program.linear(layer, first, answer=True)
     x = torch.randn(rows, 256) * torch.logspace(-3, 3, rows)[:, None]  # each row has a size of its own
-    found = DecodeRunner(program, first, []).run(x, [])
+    found = DecodeRunner(program, first).run(x, [])
     rounded = x @ layer.weight.T + exact.bias  # only the weights have eight bits
     size = x.abs().amax(1, keepdim=True)
     assert ((found - rounded).abs() <= 3e-4 * size + 1e-5).all()
@@ -424,7 +424,7 @@ def test_rows_can_attend_to_a_cache_by_index():
     identity = nn.Linear(32, 32, bias=False)
     identity.weight.data = torch.eye(32)
     program.linear(identity, program.attend(first, 2, 2, 32, append=False), answer=True)
-    found = DecodeRunner(program, first, []).run(query, [CacheView(keys, values, lengths, index)])
+    found = DecodeRunner(program, first).run(query, [CacheView(keys, values, lengths, index)])
     for row in range(3):
         k, v = (part[index[row], :, : lengths[row]] for part in (keys, values))
         weights = (query[row].view(2, 1, 16) @ k.transpose(1, 2) / 4).softmax(-1)
@@ -487,7 +487,7 @@ def test_rms_norm_and_a_gate_are_the_equations(rows):
         n = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.weight
         u = n @ gate.weight.T
         expected = (u * u.sigmoid() * (n @ up.weight.T + up.bias)) @ down.weight.T
-    torch.testing.assert_close(DecodeRunner(program, first, []).run(x, []), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(DecodeRunner(program, first).run(x, []), expected, atol=1e-5, rtol=1e-5)
 
 
 @needs_threads
@@ -505,7 +505,7 @@ def test_several_query_heads_share_a_key_value_head(heads, kv_heads):
     x, lengths = torch.randn(rows, width + 2 * kv_heads * d), torch.tensor([3, 0, 7, 1, 5])
     keys, values = torch.randn(rows, kv_heads, 8, d), torch.randn(rows, kv_heads, 8, d)
     before = keys.clone()
-    found = DecodeRunner(program, first, []).run(x, [CacheView(keys, values, lengths)])
+    found = DecodeRunner(program, first).run(x, [CacheView(keys, values, lengths)])
     q, k, v = x.split([width, kv_heads * d, kv_heads * d], dim=1)
     for r, size in enumerate(lengths.tolist()):
         assert torch.equal(keys[r, :, size], k[r].view(kv_heads, d)) and torch.equal(

@@ -9,6 +9,7 @@ from ensue.kernels.decode_program import DecodeProgram
 from ensue.kernels.decode_runner import DecodeRunner
 from ensue.kernels.grouped import GroupedEmbedding, GroupedLinear, group_weights
 from ensue.kernels.kernel import use
+from ensue.nn.state import zeros_beside
 
 FORMS = list(itertools.product((4, 8), (True, False), (torch.float16, torch.float32)))
 
@@ -42,11 +43,16 @@ def test_panels_hold_the_matrix(bits, offsets, kind, outputs, inputs, group):
         assert found is None if put is None else torch.equal(put, found)
 
 
-def test_an_embedding_decodes_the_rows_of_its_tokens_alone():
-    given = groups(8, False, outputs=40)
+@pytest.mark.parametrize(("bits", "offsets", "kind"), FORMS)
+def test_an_embedding_decodes_the_rows_of_its_tokens_alone(bits, offsets, kind):
+    given = groups(bits, offsets, kind, outputs=40)
     embed = GroupedEmbedding(*group_weights(*given), 40)
     tokens = torch.tensor([[0, 39, 17], [3, 3, 16]])
-    assert torch.equal(embed(tokens), matrix(*given)[tokens])
+    for implementation in ("reference", "loop"):
+        with use(implementation, "decode_rows"):
+            assert torch.equal(embed(tokens), matrix(*given)[tokens])
+            with pytest.raises(IndexError):
+                embed(torch.tensor([48 + 32]))
 
 
 @pytest.mark.parametrize(("bits", "offsets", "kind"), FORMS)
@@ -60,7 +66,7 @@ def test_a_program_computes_the_products(bits, offsets, kind, rows):
     into = program.buffer(128)
     program.linear(layer, into, answer=True)
     with torch.no_grad():
-        found, wanted = DecodeRunner(program, into, []).run(x, []), layer(x)
+        found, wanted = DecodeRunner(program, into).run(x, []), layer(x)
     assert (found - wanted).abs().max() < 2e-4 * wanted.abs().max()
 
 
@@ -70,7 +76,7 @@ def test_sums_of_the_largest_codes_do_not_overflow():
     program = DecodeProgram(16)
     into = program.buffer(128)
     program.linear(layer, into, answer=True)
-    found = DecodeRunner(program, into, []).run(torch.full((1, 128), 3.0), [])
+    found = DecodeRunner(program, into).run(torch.full((1, 128), 3.0), [])
     assert torch.allclose(found, torch.full((1, 32), -128.0 * 3 * 128), rtol=1e-4)
 
 
@@ -89,3 +95,26 @@ def test_inputs_get_the_gradient_of_a_linear_layer(bias):
     plain = torch.nn.functional.linear(x, matrix(*given), torch.ones(48) if bias else None)
     (wanted,) = torch.autograd.grad((plain * above).sum(), x)
     assert torch.allclose(layer(x), plain, atol=1e-4) and torch.allclose(found, wanted, atol=1e-4)
+
+
+def test_a_large_layer_is_decoded_a_few_outputs_at_a_time(monkeypatch):
+    monkeypatch.setattr("ensue.kernels.grouped.DECODED_BYTES", 4 * 128 * 32)
+    given = groups(4, True, outputs=112)
+    layer = GroupedLinear(*group_weights(*given), 112, torch.arange(112.0))
+    parts = list(layer.slices())
+    assert [(here.start, here.stop) for here, _ in parts] == [(0, 32), (32, 64), (64, 96), (96, 112)]
+    assert torch.equal(torch.cat([part for _, part in parts]), matrix(*given))
+    x = torch.randn(7, 128, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    plain = torch.nn.functional.linear(x, matrix(*given), torch.arange(112.0))
+    assert torch.allclose(layer(x), plain, atol=1e-3)
+    (found,), (wanted,) = (torch.autograd.grad(y.square().sum(), x) for y in (layer(x), plain))
+    assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-2)
+
+
+def test_a_new_state_decodes_no_weights(monkeypatch):
+    def refuse(layer):
+        raise AssertionError(f"{layer} was decoded")
+
+    monkeypatch.setattr(GroupedLinear, "weight", property(refuse))
+    layer = GroupedLinear(*group_weights(*groups(4, True)), 48)
+    assert zeros_beside(layer, 2, 3).dtype == torch.float32

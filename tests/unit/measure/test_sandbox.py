@@ -120,6 +120,7 @@ def test_harm_is_forbidden(harm, tmp_path):
         'import json\njson.dumps = lambda given: \'{"outcome": "passed", "error": "", "message": ""}\'',
         "import __main__, os\n__main__.fail = __main__.outcome_of = os._exit = lambda *given: b''",
         "import os, sys; os.write(int(sys.argv[1]), b'[' * 60_000); os._exit(0)",
+        "import sys\nframe = sys._getframe(1)\nframe.f_locals['checks'] = compile('', '', 'exec')",  # works since 3.13
         'import os, sys; os.write(int(sys.argv[1]), b\'{"outcome": "setup"}\'); os._exit(0)',
     ],
 )

@@ -162,23 +162,3 @@ def test_equal_prompts_are_read_once_and_each_row_gets_what_it_would_alone(name:
         run(together, got)
     fresh = [Row(row.prompt, row.how, row.ends) for row in own]
     assert [got[id(row)] for row in own] == [alone(model, row) for row in fresh]
-
-
-@pytest.mark.parametrize("name", [name for name in models() if "past" not in name])
-def test_a_prefix_of_all_prompts_is_read_once(name: str) -> None:
-    model, got, read = models()[name], {}, []
-    prefix = torch.tensor([9, 8, 7, 6])
-    own = [
-        Row(torch.cat([prefix, torch.tensor(rest)]), Sampling(tokens=8, seed=seed), ends=frozenset([0]))
-        for seed, rest in enumerate([[5, 3], [7], [5, 3], [1, 2], [4]])
-    ]
-    handle = model.register_forward_pre_hook(lambda _, inputs: read.append(tuple(inputs[0].shape)))
-    together = ContinuousBatch(model, prefix)
-    together.join(own[:3])
-    together.join(own[3:])
-    assert read == [(1, 4), (1, 1), (1, 2), (1, 1), (1, 2)]
-    handle.remove()
-    while len(together):
-        run(together, got)
-    fresh = [Row(row.prompt, row.how, row.ends) for row in own]
-    assert [got[id(row)] for row in own] == [alone(model, row) for row in fresh]

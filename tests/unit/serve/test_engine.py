@@ -116,7 +116,7 @@ def test_a_failure_between_two_steps_fails_its_rows_and_not_the_engine(
     engine, inbox = Engine(model(), rows=2, waiting=6), Inbox()
     long, last = [row(100_000, seed) for seed in range(4)], row(3)
 
-    def fail(given: list[object]) -> list[object]:
+    def fail(given: list[object], **_: object) -> list[object]:
         if given:
             monkeypatch.undo()
             raise RuntimeError("no memory")

@@ -42,7 +42,7 @@ class EncoderTokenizer(LibraryTokenizer):
         self.special_tokens = special = _complete(inner)
         super().__init__(inner)
         self.end = special.end
-        model = self._state["model"]
+        model = self._described["model"]
         self.kind = str(model["type"]).lower()
         unknown: int | None = model.get("unk_id")  # Unigram stores an id, the others a name
         named = _find_id(inner, model.get("unk_token"), *SPECIAL_NAMES["unknown"])
@@ -52,11 +52,11 @@ class EncoderTokenizer(LibraryTokenizer):
         used = (special.start, special.separator, special.end, special.pad, special.mask or 0, self.unknown or 0)
         if not all(0 <= token < self.size for token in used):
             raise InputError(f"a special token is {max(used)}, which is not one of the {self.size} tokens")
-        self.spaced = "ByteLevel" in _component_types(self._state["pre_tokenizer"])
-        self._cache = _word_cache(inner, self._state)
-        known = self._state["normalizer"] is None and self._cache is not None and self.kind != "wordpiece"
+        self.spaced = "ByteLevel" in _component_types(self._described["pre_tokenizer"])
+        self._cache = _word_cache(inner, self._described)
+        known = self._described["normalizer"] is None and self._cache is not None and self.kind != "wordpiece"
         self._lossless = known and BYTE_ALPHABET.keys() <= vocabulary.keys()
-        self._special = frozenset(token["id"] for token in self._state["added_tokens"] if token["special"])
+        self._special = frozenset(token["id"] for token in self._described["added_tokens"] if token["special"])
         self._not_shown = frozenset({special.start, special.separator, special.end, special.pad})
 
     def encode(self, text: str) -> np.ndarray:

@@ -61,7 +61,10 @@ class LibraryTokenizer:
     def __init__(self, inner: Tokenizer) -> None:
         inner.encode_special_tokens = True  # the names of special tokens in a text are plain text
         self._inner = inner
-        self._state: dict[str, Any] = json.loads(inner.to_str())
+        self._described: dict[str, Any] = json.loads(inner.to_str())
+        """The library's ``tokenizer.json`` without its vocabulary, which the library holds already."""
+        for large in ("vocab", "merges"):
+            self._described["model"].pop(large, None)
 
     def limit_cache(self, words: int) -> None:
         """Limit the words that the library itself caches, where it can be told; it would cache 10,000."""
@@ -83,7 +86,8 @@ class LibraryTokenizer:
 
     def state(self) -> dict[str, Any]:
         """Return the library's ``tokenizer.json``."""
-        return self._state
+        state: dict[str, Any] = json.loads(self._inner.to_str())
+        return state
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> Self:

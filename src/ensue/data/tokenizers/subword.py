@@ -52,7 +52,7 @@ class SubwordTokenizer(LibraryTokenizer):
 
     def __init__(self, inner: Tokenizer, end: str | None = None) -> None:
         super().__init__(inner)
-        added = self._state["added_tokens"]
+        added = self._described["added_tokens"]
         self.named: dict[str, int] = {token["content"]: token["id"] for token in added if token["special"]}
         """Special tokens by name."""
         if end is None and len(self.named) != 1:
@@ -61,11 +61,11 @@ class SubwordTokenizer(LibraryTokenizer):
         if self._end_name not in self.named:
             raise InputError(f"the end token {self._end_name!r} is not a special token")
         self.end: int = self.named[self._end_name]
-        model = self._state["model"]["type"]
+        model = self._described["model"]["type"]
         gpt2 = self._end_name == GPT2_END and model == "BPE" and len(self.named) == 1
         self.kind = "gpt2" if gpt2 else str(model).lower()
         self.size: int = inner.get_vocab_size()
-        self._cache = WordCache(inner, ascii_words(self._state["pre_tokenizer"]))
+        self._cache = WordCache(inner, ascii_words(self._described["pre_tokenizer"]))
         self._plain = {token["content"] for token in added if not token["special"]}
         self._bytes = [self._token_bytes(inner.id_to_token(token)) for token in range(self.size)]
 
@@ -100,9 +100,10 @@ class SubwordTokenizer(LibraryTokenizer):
 
     def state(self) -> dict[str, Any]:
         """Return the library's ``tokenizer.json``; with several special tokens, in it which one ends a text."""
+        library = super().state()
         if len(self.named) == 1:
-            return self._state
-        return {"kind": SEVERAL, "end": self._end_name, "library": self._state}
+            return library
+        return {"kind": SEVERAL, "end": self._end_name, "library": library}
 
     @classmethod
     def restore_several(cls, state: Mapping[str, Any]) -> SubwordTokenizer:

@@ -60,7 +60,7 @@ class Limits:
 
     cpu: int = 3
     """Seconds of CPU time."""
-    wall: float = 10.0
+    wall: float = 20.0
     """Seconds on the clock; more than CPU time, since the machine may be busy."""
     memory: int = 512 * 2**20
     """Bytes of address space."""

@@ -36,8 +36,7 @@ class RunningMean(Mixer):
         self.out = nn.Linear(config.width, config.width, bias=config.bias)
 
     def start(self, rows: int) -> MeanState:
-        weight = self.out.weight
-        return MeanState(zeros_beside(weight, rows, weight.shape[1]), zeros_beside(weight, rows, 1))
+        return MeanState(zeros_beside(self.out, rows, self.out.in_features), zeros_beside(self.out, rows, 1))
 
     def forward(
         self, x: Tensor, state: MeanState | None = None, layout: Layout = PADDED, weights: bool = False
