@@ -20,6 +20,7 @@ import numpy as np
 import ensue
 from benchmarks.record import record
 from ensue.core.files import write_json
+from ensue.core.wording import counted
 from ensue.look.chart_parts import by_run, records, titled
 from ensue.look.eval_chart import eval_chart
 from ensue.look.saving import save_chart
@@ -48,13 +49,15 @@ SAMPLINGS = {
 
 
 def coherence(run: Any, name: str) -> list[dict[str, Any]]:
-    """Figures of each segment of generated texts, means over the texts that are long enough."""
+    """Figures of each segment of generated texts: means over those that are long enough, if at least half are."""
     rows = []
     for how, sampling in SAMPLINGS.items():
         texts = [one.text for (one,) in complete(run, PROMPTS, sampling)]
         found = [segments(prompt, text, SEGMENT) for prompt, text in zip(PROMPTS, texts)]
         for number in range(max(map(len, found), default=0)):
             here = [one[number] for one in found if len(one) > number]
+            if len(here) < len(PROMPTS) / 2:  # too few to speak for
+                break
             means = {key: float(np.mean([getattr(one, key) for one in here])) for key in here[0]._fields}
             words = (number + 1) * SEGMENT
             rows.append({"run": name, "how": how, "words": words, "texts": len(here), **means})
@@ -79,7 +82,7 @@ def coherence_chart(rows: list[dict[str, Any]], names: list[str]) -> Any:
     line = (
         alt.Chart(records(points))
         .mark_line(point=True)
-        .encode(x=alt.X("words:Q", title="words generated"), y=y, color=by_run(names))
+        .encode(x=alt.X("words:Q", title="words generated", scale=alt.Scale(domainMin=0)), y=y, color=by_run(names))
     )
     charts = [
         line.transform_filter(alt.datum.how == how).properties(title=how, width=280, height=200) for how in SAMPLINGS
@@ -104,7 +107,12 @@ def size_table(by_run_name: dict[str, list[dict[str, Any]]], facts: dict[str, di
     for name, results in by_run_name.items():
         found = {one["task"]: one for one in results if one["shots"] == 0}
         rows.append(
-            [name, facts[name]["system"], f"{facts[name]['parameters']:,}", *(score(found[task]) for task in tasks)]
+            [
+                name,
+                facts[name]["system"],
+                f"{facts[name]['parameters']:,}" if facts[name]["parameters"] else "–",
+                *(score(found[task]) for task in tasks),
+            ]
         )
     some = next(iter(by_run_name.values()))
     chance = {one["task"]: one["chance"] for one in some}
@@ -121,7 +129,7 @@ def shots_table(results: list[dict[str, Any]]) -> str:
         + [score(found[task, count]) if (task, count) in found else "–" for count in counts]
         for task in tasks
     ]
-    return table(["task", "measure", *(f"{count} shots" for count in counts)], rows)
+    return table(["task", "measure", *(counted(count, "shot") for count in counts)], rows)
 
 
 def coherence_table(rows: list[dict[str, Any]]) -> str:
@@ -149,7 +157,7 @@ def page(facts: dict[str, Any], results: dict[str, Any], rows: list[dict[str, An
     largest = list(results)[-1]
     piqa = next(one for one in results[largest] if one["task"] == "piqa" and one["shots"] == 0)
     both = {name: mean_and_error([one["right"][name] for one in piqa["lines"]]) for name in ("acc", "acc_norm")}
-    sample = next(one["sample"] for one in rows if one["run"] == largest and one["how"].startswith("most"))
+    sample = next(one["sample"] for one in rows if "sample" in one and one["run"] == largest)
     quoted = " ".join(f"{PROMPTS[0]}{sample}".split())[:900]
     return TEMPLATE.read_text(encoding="utf-8").format(
         limit=limit,
