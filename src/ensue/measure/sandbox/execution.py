@@ -132,7 +132,7 @@ def check_protections(allow_unprotected: bool = False) -> None:
         raise InputError("generated code is not run here: this platform has no limits for processes", hint="use Linux")
     missing = missing_protections()
     if missing and not allow_unprotected:
-        hint = "use Linux, or a machine that may be lost and --allow-unprotected"
+        hint = "use Linux 5.13 or newer"
         raise InputError(f"generated code is not run here: this platform has no {' and no '.join(missing)}", hint=hint)
 
 
