@@ -157,6 +157,11 @@ def test_damaged_adapters_and_a_damaged_base_are_refused(mine, tmp_path):
     file.write_bytes(data)
     answer = ensue("score", moved, "--text", "the clock")
     assert answer.code == 2 and "base" in answer.err and "SHA-256" in answer.err
+    assert ensue("check", moved, "--files").code == 1
+    (moved / "config.json").unlink()
+    answer = ensue("fit", moved, "--resume")
+    assert answer.code == 2 and "base" in answer.err, answer.err
+    shutil.copy(mine / "config.json", moved / "config.json")
     shutil.copy(moved / "base" / "tokenizer.json", moved / "model.safetensors")
     with pytest.raises(InputError, match=r"model\.safetensors"):
         library.load(moved, verify=False).model  # noqa: B018

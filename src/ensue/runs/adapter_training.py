@@ -26,6 +26,8 @@ def weights_to_adapt(settings: Settings, initial: Run | None, folder: RunFolder,
     """Return the run whose weights in groups adapters are trained beside: that of ``--from``, or of a resumed run its
     own base. None if weights themselves are trained."""
     if initial is None:
+        if folder.base is not None:
+            folder.base.verify()
         return folder.base
     if not has_frozen_weights(initial):
         return None
