@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,7 @@ def main() -> None:
                 figures[f"{task.name}, {shots} shots"] = compare(prompter, theirs, questions)
         alone = [Question("", option) for one in prompts for option in one.options]
         figures["empty context"] = compare(prompter, theirs, alone)
-        run.model.config = type(run.model.config)(
-            **{field: getattr(run.model.config, field) for field in run.model.config.__slots__} | {"context": 48}
-        )
+        run.model.config = replace(run.model.config, context=48)
         short = HFLM(pretrained=model, tokenizer=fast, batch_size=8, max_length=48, softmax_dtype="float64")
         figures["cut to 48 tokens"] = compare(prompter, short, questions)
     versions = {"transformers": transformers.__version__, "lm_eval": __import__("lm_eval").__version__}
