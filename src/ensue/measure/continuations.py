@@ -21,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ensue.core.events import Report, silent
 from ensue.data.length_grouping import batch_boundaries
+from ensue.models.model import LOGITS_AT_ONCE, Model
 from ensue.search.model_step import select_rows
 
 BATCH_TOKENS = 6144
@@ -139,9 +140,7 @@ def _log_probs(
     x, y = x.to(device), y.to(device)
     padding = None if bool((lengths == x.shape[1]).all()) else lengths.to(device)
     if not greedy:
-        values = model.log_prob(x, y, state, padding)[0]
-        return values.double().sum(1).tolist(), [False] * len(x)
-    # with "hidden", one token runs through the layers too: a decode program of 4-bit weights rounds to about 1e-3
+        return _sums(model, x, y, state, padding), [False] * len(x)
     log_p = model(x, state, padding, want=("logits", "hidden")).logits.double().log_softmax(-1)
     real = torch.arange(x.shape[1], device=device) < lengths.to(device)[:, None]
     values = log_p.gather(-1, y[..., None])[..., 0].masked_fill(~real, 0.0)
@@ -149,10 +148,28 @@ def _log_probs(
     return values.sum(1).tolist(), right.tolist()
 
 
+def _sums(model: Any, x: Tensor, y: Tensor, state: Any, lengths: Tensor | None) -> list[float]:
+    """Σ log P of each row's targets, with a softmax in float64: long sums show the rounding of float32."""
+    if type(model).log_prob is not Model.log_prob:  # an n-gram has no logits, and float64 already
+        sums: list[float] = model.log_prob(x, y, state, lengths)[0].double().sum(1).tolist()
+        return sums
+    hidden = model(x, state, lengths, want=("hidden",)).hidden
+    real = torch.ones_like(y, dtype=torch.bool)
+    if lengths is not None:
+        real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+    step, found = max(1, LOGITS_AT_ONCE // 4 // model.config.vocabulary), []
+    for h, targets in zip(hidden[real].split(step), y[real].split(step)):
+        found.append(model.head(h).double().log_softmax(-1).gather(-1, targets[:, None])[:, 0])
+    values = torch.zeros(y.shape, dtype=torch.float64, device=y.device).masked_scatter(real, torch.cat(found))
+    result: list[float] = values.sum(1).tolist()
+    return result
+
+
 def _read_contexts(model: Any, groups: Mapping[Tokens, Collection[Tokens]]) -> Iterator[tuple[list[Tokens], Any]]:
     """Yield batches of contexts with the state after all of their tokens but the last.
 
-    A batch has as many contexts as have room together with their continuations.
+    A batch has as many contexts as have room together with their continuations. Hidden states are asked for, so that
+    one token runs through the layers too: a decode program of 4-bit weights rounds to about 1e-3.
     """
     contexts = list(groups)
     prefix = shared_prefix(contexts) if len(contexts) > 1 else ()
@@ -160,7 +177,7 @@ def _read_contexts(model: Any, groups: Mapping[Tokens, Collection[Tokens]]) -> I
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     start = model.start(1)
     if prefix:
-        start = model(torch.tensor([prefix], device=device), start, want=("last",)).state
+        start = model(torch.tensor([prefix], device=device), start, want=("hidden",)).state
     order = sorted(contexts, key=lambda context: (len(context) == 1, len(context)))
     widths = [sum(len(context) + len(one) for one in groups[context]) for context in order]
     cuts = batch_boundaries(widths, BATCH_TOKENS)
@@ -172,7 +189,7 @@ def _read_contexts(model: Any, groups: Mapping[Tokens, Collection[Tokens]]) -> I
         if rest[0]:
             lengths = torch.tensor([len(one) for one in rest], device=device)
             padding = None if bool((lengths == lengths.max()).all()) else lengths
-            state = model(_padded(rest).to(device), state, padding, want=("last",)).state
+            state = model(_padded(rest).to(device), state, padding, want=("hidden",)).state
         yield batch, state
 
 
