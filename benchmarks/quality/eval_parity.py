@@ -5,8 +5,8 @@ python -m benchmarks.quality.eval_parity --file MODEL.gguf --data FOLDER [--limi
 Needs lm-eval 0.4.13 and transformers. FOLDER has arc_easy, piqa, hellaswag, lambada, boolq and winogrande as JSONL.
 Both get the same contexts and continuations as text and tokenise them themselves; compared are log P and whether a
 continuation is greedy, without shots, with two shots, with empty contexts and cut on the left. Their log-softmax is in
-float64, as ours of greedy requests; in float32 it is off by about 1e-5 a token, in one direction, which adds up.
-``plain`` are our requests that don't ask whether they are greedy, whose log-softmax is in float32.
+float64, as ours is; in float32 it is off by about 1e-5 a token, in one direction, which adds up. ``plain`` are our
+requests that don't ask whether they are greedy, as those of multiple choice.
 """
 
 from __future__ import annotations
