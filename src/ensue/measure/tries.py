@@ -34,8 +34,8 @@ RULES = {
 def repeated_share(tokens: Sequence[int], n: int = NGRAM) -> float:
     """The share of n-grams that stood before: 1 − distinct n-grams / n-grams; 0 for a text of fewer than n tokens.
 
-    >>> repeated_share([1, 2, 3, 4, 5, 6, 7]), repeated_share([1, 2, 3, 4, 1, 2, 3, 4])
-    (0.0, 0.2)
+    >>> repeated_share([1, 2, 3, 4, 5, 6, 7]), repeated_share([1, 2, 3, 1, 2, 3, 1], n=2)
+    (0.0, 0.5)
     """
     grams = [tuple(tokens[at : at + n]) for at in range(len(tokens) - n + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0

@@ -155,6 +155,7 @@ CASES = [
     Case("linear", "onednn", lambda n, t: (layers(t)[0], rand(n, D, dtype=t))),
     Case("matmul", "onednn", lambda n, t: (torch.randn(n, D), torch.randn(48, D), torch.randn(48)), {}, False),
     Case("decode_panels", "loop", panels, {}, False, empty=False),
+    Case("decode_rows", "loop", lambda n, t: (*panels(40, t), torch.randint(40, (n,))), {}, False),
     Case("low_rank_linear", "frozen", updated_layer, empty=False),
     Case("weight_gradient", "onednn", lambda n, t: (torch.randn(n, 48), torch.randn(n, D)), {}, False, empty=False),
 ]
