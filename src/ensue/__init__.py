@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ensue.verbs.cost import cost as cost
     from ensue.verbs.distil import distil as distil
     from ensue.verbs.doctor import doctor as doctor
+    from ensue.verbs.eval import eval as eval
     from ensue.verbs.fit import fit as fit
     from ensue.verbs.race import race as race
     from ensue.verbs.systems import systems as systems

@@ -16,6 +16,7 @@ from ensue.train.counting import count
 from ensue.train.objectives import OBJECTIVES
 
 VOCABULARY = 11
+GEMMA = {"norm": "sandwich-rms", "feed": "geglu", "qk_norm": True, "embed_scale": 8**0.5, "head_width": 4}
 VARIANTS = {
     "ngram": [
         {"order": n, "mode": m, "end": e}
@@ -57,6 +58,8 @@ VARIANTS = {
             (1, 4, {"head_width": 4, "tied": False}),
             (4, 3, {"qkv_bias": True, "rope_scaling": "linear:factor=2"}),
             (2, 16, {"attention": "local:span=5"}),
+            (2, 16, {"attention": "local:span=3:base=100,full", "rope_scaling": "linear:factor=2", **GEMMA}),
+            (1, 4, {"attention": "local:span=3*2,full", "qk_norm": True}),
         )
     ],
     "gpt": [

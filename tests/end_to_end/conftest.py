@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from browsing import BROWSER, FLAGS, Opened
 from chat_model import write_chat_model
 from typed import TINY, ensue, sentences
 
@@ -49,3 +50,22 @@ def chat_file(tmp_path_factory):
     """A GGUF file of a tiny chat model."""
     torch.set_num_threads(1)
     return write_chat_model(tmp_path_factory.mktemp("chat"))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
+    with sync_api.sync_playwright() as playing:
+        opened = playing.chromium.launch(executable_path=BROWSER, args=list(FLAGS))
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def opened(browser, address):
+    """A page of the server at ``address``, which a test module defines; at the end all must be well."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    made = Opened(context, address)
+    yield made
+    made.is_well()
+    context.close()

@@ -13,6 +13,7 @@ from chat_model import TEMPLATE
 from typed import ensue
 
 import ensue as library
+from ensue.core.errors import InputError
 from ensue.exchange.gguf.file import read_gguf
 from ensue.verbs import get as module
 from ensue.verbs.convert import convert
@@ -161,6 +162,18 @@ def test_settings_of_a_chat_that_are_damaged_are_refused(run, tmp_path, chat):
     (copy / "config.json").write_text(json.dumps({**config, "chat": chat}))
     answer = ensue("chat", copy, "-m", "hi", "--no-verify")
     assert answer.code == 2 and "config.json" in answer.err and "Traceback" not in answer.err
+
+
+def test_generated_text_ends_at_every_stop_token_of_a_chat_run(run):
+    loaded = library.load(run)
+    loaded.config["chat"]["stop"] = ["<|end|>", "<|start|>"]
+    start, end = (loaded.tokenizer.named[name] for name in ("<|start|>", "<|end|>"))
+    drawn = [text.sample for text in loaded.generate("the rain", n=60, tokens=40, seed=1)]
+    assert {one.tokens[-1] for one in drawn if one.ended} == {start, end}
+    assert not any({start, end} & set(one.tokens[:-1]) for one in drawn)
+    loaded.config["chat"]["stop"] = ["<|nothing|>"]
+    with pytest.raises(InputError, match=r"config.json: its tokenizer has no special token '<\|nothing\|>'"):
+        loaded.generate("the rain", tokens=1)
 
 
 def test_a_conversation_can_keep_its_keys_and_values_in_bf16(run, runs):

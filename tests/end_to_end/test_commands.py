@@ -103,6 +103,26 @@ def test_generate_accepts_the_old_names_of_its_options(runs):
     assert "--max-tokens" in shown and "--tokens" not in shown.replace("--max-tokens", "") and "--n " not in shown
 
 
+def test_generate_selects_the_best_of_several_texts_and_logs_all(runs):
+    words = ("generate", runs / "gpt", "--prompt", "the ", "--max-tokens", 12, "--num-samples", 8, "--seed", 3)
+    everything = ensue(*words, "--json").json["samples"]
+    answer = ensue(*words, "--select", "best", "--log", "tries.json", "--json").json
+    log = json.loads(Path("tries.json").read_text())
+    assert [one["text"] for one in log["tries"]] == [one["text"] for one in everything] and log["select"] == "best"
+    (chosen,) = (one for one in log["tries"] if one["chosen"])
+    assert answer["chosen"] == chosen["number"] and [one["text"] for one in answer["samples"]] == [chosen["text"]]
+    assert all(one["reason"] and one["mean_log_prob"] < 0 and 0 <= one["repetition"] <= 1 for one in log["tries"])
+    shown = ensue(*words, "--select", "best").out
+    assert shown.startswith(f"— {chosen['number']} of 8: log P = ") and chosen["reason"] in shown
+    assert ensue(*words, "--select", "first", "--json").json["samples"] == everything[:1]
+
+
+def test_generate_refuses_an_unknown_rule_and_a_folder_as_log(runs):
+    assert "did you mean 'best'" in ensue("generate", runs / "gpt", "--select", "bets").err
+    answer = ensue("generate", runs / "gpt", "--log", runs)
+    assert answer.code == 2 and "is a folder" in answer.err
+
+
 def test_generate_past_the_context(runs):
     sample = ensue("generate", runs / "gpt", "--prompt", "the " * 30, "--max-tokens", "40", "--json").json["samples"][0]
     assert sample["tokens"] == 40 or sample["ended"]

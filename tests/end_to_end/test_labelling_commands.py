@@ -313,7 +313,7 @@ def test_a_run_starts_with_the_head_of_another_if_labels_are_the_same(encoders, 
     [
         ("gpt", {"layers": 1, "heads": 2, "context": 48, "train.language": 0.5}),
         ("lstm", {"layers": 2, "train.freeze": -1, "train.unfreeze": 0.5, "train.layer_decay": 0.5}),
-        ("roberta", {"layers": 1, "heads": 2, "context": 48, "train.adapters": 2}),
+        ("roberta", {"layers": 1, "heads": 2, "context": 48, "train.lora": 2}),
     ],
 )
 def test_other_systems_learn_to_label(files, system, flat):
@@ -344,7 +344,7 @@ def test_gpt_that_read_before_is_a_body_too(files):
     [
         ("bert", {"train.batch": 4}),
         ("classify", {"train.freeze": -1, "train.unfreeze": 0.3}),
-        ("classify", {"train.adapters": 2}),
+        ("classify", {"train.lora": 2}),
     ],
     ids=str,
 )
@@ -503,7 +503,7 @@ def test_commands_that_cannot_be(encoders, files, runs, text):
         ("fit", "classify", data, "--set", "data.length=99", *TINY): "more than the model's context",
         ("fit", "classify", data, "--columns", "text=9,label=1", *TINY): "column",
         ("fit", "classify", data, "--set", "train.language=0.5", *TINY): "which bert does not predict",
-        ("fit", "classify", data, "--set", "train.adapters=2", "--set", "train.freeze=1", *TINY): "leave the body",
+        ("fit", "classify", data, "--set", "train.lora=2", "--set", "train.freeze=1", *TINY): "leave the body",
         ("fit", "classify", data, "--tokenizer", "char", *TINY): "no special tokens for an encoder",
         ("fit", "regress", data, *TINY): "the label 'good' is not a number",
         ("fit", "bert", text, "--set", "train.batch_tokens=9"): "use train.batch",

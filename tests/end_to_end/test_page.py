@@ -2,24 +2,16 @@
 
 import base64
 import re
-import shutil
-import time
 
 import httpx
 import pytest
+from browsing import IN_A_BROWSER, Opened, fits, saved, until
 from kinds import SHOUT, train_kinds
 
 from ensue.serve.server import listen, load_models
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
-GIVE_UP = 60_000
 SENTENCE = "the students opened their books"
-pytestmark = [
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium here: install Debian's package chromium"),
-    pytest.mark.xdist_group("page"),
-]
+pytestmark = IN_A_BROWSER
 
 
 @pytest.fixture(scope="module")
@@ -28,48 +20,6 @@ def address(tmp_path_factory):
     registry = load_models(train_kinds(tmp_path_factory.mktemp("kinds")))
     with listen(registry, host="127.0.0.1", port=0) as listening, listening.in_background() as where:
         yield where
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playing:
-        opened = playing.chromium.launch(executable_path=BROWSER, args=list(FLAGS))
-        yield opened
-        opened.close()
-
-
-class Opened:
-    """A page that collects its console errors and requests."""
-
-    def __init__(self, context, address):
-        self.page, self.address = context.new_page(), address
-        self.page.set_default_timeout(GIVE_UP)
-        self.errors, self.hosts = [], set()
-        self.page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda request: self.hosts.add(request.url))
-
-    def open(self, link):
-        self.page.goto("about:blank")
-        self.page.goto(f"{self.address}/#{link}")
-        self.page.wait_for_selector("nav [aria-selected=true]")
-        return self.page
-
-    def is_well(self):
-        """No error, no other host, nothing of the models' or people's texts has run."""
-        own = (self.address, "data:", "blob:", "about:")
-        assert [url for url in self.hosts if not url.startswith(own)] == []
-        assert self.errors == []
-        assert self.page.evaluate("window.hacked") is None
-
-
-@pytest.fixture
-def opened(browser, address):
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    made = Opened(context, address)
-    yield made
-    made.is_well()
-    context.close()
 
 
 def opaque(page, picture):
@@ -84,26 +34,6 @@ def opaque(page, picture):
         return true;
     }"""
     return page.evaluate(reading, base64.b64encode(picture).decode())
-
-
-def saved(page, name, within="body"):
-    """What a button makes one save."""
-    with page.expect_download() as coming:
-        page.locator(within).get_by_role("button", name=name, exact=True).first.click()
-    return coming.value.path().read_bytes()
-
-
-def until(page, expression, arg=None):
-    """Wait for something to be true; Playwright's own way evaluates in the page, which its policy forbids."""
-    end = time.monotonic() + GIVE_UP / 1000
-    while not page.evaluate(expression, arg):
-        assert time.monotonic() < end, expression
-        page.wait_for_timeout(30)
-
-
-def fits(page):
-    """Nothing is wider than the screen."""
-    return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_runs_have_cards_curves_and_the_race(opened):
@@ -443,7 +373,7 @@ def test_tabs_work_by_keyboard_and_on_a_small_dark_screen(browser, address):
     opened = Opened(context, address)
     page = opened.open("tab=runs")
     page.locator("#tab-runs").focus()
-    for tab in ("next", "write", "translate", "attention", "inside", "words", "tasks"):
+    for tab in ("next", "write", "chat", "translate", "attention", "inside", "words", "tasks"):
         page.keyboard.press("ArrowRight")
         page.wait_for_selector(f"#tab-{tab}[aria-selected=true]")
         assert fits(page), tab

@@ -27,15 +27,48 @@ CASES = {
     ),
     "mistral": ({"attention": "local:span=8"}, {"sliding_window": 8}),
     "qwen2": ({"qkv_bias": True}, {}),
+    "qwen3": ({"qk_norm": True, "head_width": 24}, {"head_dim": 24}),
+    "gemma3": (
+        {
+            "attention": "local:span=8:base=1000,full",
+            "rope_scaling": "linear:factor=4",
+            "norm": "sandwich-rms",
+            "feed": "geglu",
+            "qk_norm": True,
+            "embed_scale": 8.0,
+            "head_width": 24,
+            "tied": True,
+        },
+        {
+            "sliding_window": 8,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "rope_local_base_freq": 1000.0,
+            "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+            "head_dim": 24,
+            "query_pre_attn_scalar": 24,
+            "tie_word_embeddings": True,
+        },
+    ),
+}
+NAMES = {"mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma3": "Gemma3"}
+
+
+PUBLISHED = {"smollm2-135m": 134_515_008, "llama2-7b": 6_738_415_616, "gemma3-270m": 268_098_176}
+BEFORE = {"norm_attention": "input", "norm_feed": "post_attention"}
+SANDWICH = {
+    "norm_attention": "input",
+    "norm_mixed": "post_attention",
+    "norm_feed": "pre_feedforward",
+    "norm_fed": "post_feedforward",
 }
 
 
 def theirs(kind, **settings):
     """A random model of transformers."""
     transformers = pytest.importorskip("transformers")
-    names = {"mistral": "Mistral", "qwen2": "Qwen2"}
+    name = NAMES.get(kind, "Llama")
     settings = {"tie_word_embeddings": False, **settings}
-    config = getattr(transformers, f"{names.get(kind, 'Llama')}Config")(
+    config = getattr(transformers, f"{name}TextConfig" if kind == "gemma3" else f"{name}Config")(
         vocab_size=60,
         hidden_size=64,
         intermediate_size=96,
@@ -49,7 +82,11 @@ def theirs(kind, **settings):
         **settings,
     )
     torch.manual_seed(0)
-    return getattr(transformers, f"{names.get(kind, 'Llama')}ForCausalLM")(config).eval()
+    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    for parameter in model.parameters():  # norms that do something
+        if parameter.dim() == 1:
+            torch.nn.init.normal_(parameter, 0.0 if kind == "gemma3" else 1.0, 0.3)
+    return model
 
 
 def copied(model, config):
@@ -64,11 +101,16 @@ def copied(model, config):
             joined = torch.cat([given[f"{layer}self_attn.{part}_proj.{end}"] for part in "qkv"])
             new[f"{block}attention.project.{end}"] = joined
         new[f"{block}attention.out.weight"] = given[f"{layer}self_attn.o_proj.weight"]
-        new[f"{block}norm_attention.weight"] = given[f"{layer}input_layernorm.weight"]
-        new[f"{block}norm_feed.weight"] = given[f"{layer}post_attention_layernorm.weight"]
+        for mine, other in (SANDWICH if config.norm == "sandwich-rms" else BEFORE).items():
+            new[f"{block}{mine}.weight"] = given[f"{layer}{other}_layernorm.weight"]
+        if config.qk_norm:
+            new[f"{block}attention.norm_query.weight"] = given[f"{layer}self_attn.q_norm.weight"]
+            new[f"{block}attention.norm_key.weight"] = given[f"{layer}self_attn.k_norm.weight"]
         new |= {
             f"{block}feed.{part}.weight": given[f"{layer}mlp.{part}_proj.weight"] for part in ("gate", "up", "down")
         }
+    if config.norm == "sandwich-rms":  # Gemma's norms multiply by 1 + w
+        new |= {name: 1 + weight for name, weight in new.items() if weight.dim() == 1}
     if config.tied:
         new["head.weight"] = new["embed.weight"]
     ours.load_state_dict(new)
@@ -93,7 +135,7 @@ def test_logits_are_those_of_transformers(case):
 
 
 def test_the_published_sizes():
-    for name, parameters in (("smollm2-135m", 134_515_008), ("llama2-7b", 6_738_415_616)):
+    for name, parameters in PUBLISHED.items():
         preset = {key: value for key, value in LlamaLanguageModel.presets[name].items() if "." not in key}
         vocabulary = LlamaLanguageModel.presets[name]["tokenizer.vocabulary"]
         with without_storage():

@@ -126,6 +126,14 @@ def convert(
     ] = "",
     out: Annotated[Path | None, Option(help="file or folder to write")] = None,
     task: Annotated[str, Option(help="pair, if a Hugging Face classifier labels pairs of texts")] = "",
+    weights: Annotated[
+        str,
+        Option(
+            help="how the weights of a language model are stored: as-is, float32, bf16, int8 or int4; with --to hf: "
+            "float32 or bf16; of a run: float32, int8 or int4, with adapters merged",
+            show_default="as-is; with --to hf: float32",
+        ),
+    ] = "",
     force: Force = False,
     no_verify: NoVerify = False,
     as_json: Json = False,
@@ -135,7 +143,7 @@ def convert(
     from ensue.verbs.convert import convert as verb
 
     with Display(quiet=as_json) as display:
-        result = verb(src, to=to or None, out=out, task=task, force=force, report=display)
+        result = verb(src, to=to or None, out=out, task=task, weights=weights, force=force, report=display)
     notes = {"notes": display.notes} if display.notes else {}
     print_json({"out": str(result), **notes}) if as_json else print_line(f"wrote {escape_controls(result)}")
 
@@ -145,7 +153,7 @@ def look(
         str,
         Argument(
             help="view of a run: attention, next, surprise, curves, training, gradients, gates, copying, alignment, "
-            "steps, bottleneck, words, senses, layers, forecast; of a race: race; of a text: ngrams; "
+            "steps, bottleneck, words, senses, layers, forecast, bias; of a race: race; of a text: ngrams; "
             "without data: positions, bptt"
         ),
     ],
@@ -156,7 +164,7 @@ def look(
         Path | None,
         Option(
             help="file to write: x.html, x.png, x.svg or x.json (steps, bptt: html or json)",
-            show_default="look.html; bptt: the terminal",
+            show_default="look.html; bptt, bias: the terminal",
         ),
     ] = None,
     text: Annotated[
@@ -178,7 +186,11 @@ def look(
     rolled: Annotated[bool, Option("--rolled", help="attention: combine all layers by attention rollout")] = False,
     part: Annotated[str, Option(help="attention of a translation model: cross or source", show_default="cross")] = "",
     data: Annotated[
-        list[str], Option(help="bottleneck: sentence pairs (repeat it for two files); forecast: series; surprise: file")
+        list[str],
+        Option(
+            help="bottleneck: sentence pairs (repeat it for two files); forecast: series; surprise: file; "
+            "bias: CrowS-Pairs, WinoBias, Winogender or BOLD (can be repeated)"
+        ),
     ] = [],
     top: Annotated[int | None, Option(help="next: number of tokens", show_default="10")] = None,
     rows: Annotated[int | None, Option(help="positions: number of positions", show_default="20")] = None,
@@ -191,7 +203,7 @@ def look(
     method: Annotated[str, Option(help="words: projection, pca or tsne", show_default="pca")] = "",
     steps: Annotated[int | None, Option(help="bptt: number of time steps", show_default="3")] = None,
     hidden: Annotated[int | None, Option(help="bptt: hidden size", show_default="1")] = None,
-    seed: Annotated[int, Option(help="bptt, copying: seed of the random number generator")] = 0,
+    seed: Annotated[int, Option(help="bptt, copying, bias: seed of the random number generator")] = 0,
     values: Annotated[
         list[str], Option(metavar="NAME=NUMBERS", help="bptt: set u, w, v, h0, x or y, e.g. w=0.5; can be repeated")
     ] = [],
@@ -199,6 +211,14 @@ def look(
     cut: Annotated[int, Option(help="bptt: truncate backpropagation after this step", show_default=False)] = 0,
     units: Annotated[
         int, Option(help="gates: number of units to show, those that change most", show_default=False)
+    ] = 0,
+    classifier: Annotated[
+        str,
+        Option(metavar="RUN", help="bias: classifier that scores sentiment", show_default="a list of words"),
+    ] = "",
+    samples: Annotated[int | None, Option(help="bias: continuations of each prompt", show_default="8")] = None,
+    limit: Annotated[
+        int, Option(help="bias: most items to use of each --data", show_default="all pairs, 400 others")
     ] = 0,
     no_verify: NoVerify = False,
     as_json: Json = False,
@@ -208,19 +228,23 @@ def look(
     Writes a chart or an interactive page to a file; --json prints its numbers instead. Each option says which views
     it is for.
     """
+    from ensue.cli.display import Display
     from ensue.look.views import TEXT_VIEWS
     from ensue.verbs.look import look as verb
 
     given = {"text": text, "target": target, "layer": layer, "head": head, "data": data, "tokenizer": tokenizer}
     given |= {"words": words, "pairs": pairs, "method": method, "word": word, "rolled": rolled, "part": part}
     given |= {"seed": seed, "values": values, "costs": costs, "cut": cut, "units": units}
+    given |= {"classifier": classifier, "limit": limit}
     options: dict[str, Any] = {name: value for name, value in given.items() if value}
     counts = {"beam": beam, "steps": steps, "hidden": hidden, "top": top, "rows": rows, "width": width}
+    counts |= {"samples": samples}
     options |= {name: value for name, value in counts.items() if value is not None}
     if beam is not None:
         check_beam(beam)
     path = out if out is not None or as_json or view in TEXT_VIEWS else Path("look.html")
-    drawn = verb(view, what or [], out=path, **options)
+    with Display(quiet=as_json) as display:
+        drawn = verb(view, what or [], out=path, report=display, **options)
     if as_json:
         print_json({"view": view, "written": str(path) if path else None, **drawn.numbers})
     elif path is None and drawn.text is not None:

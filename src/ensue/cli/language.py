@@ -106,6 +106,12 @@ def generate(
     top_k: Annotated[int, Option(help="sample from the k most likely tokens; 0 means all")] = 0,
     top_p: Annotated[float, Option(help="sample from the most likely tokens with this total probability")] = 1.0,
     num_samples: Annotated[int, Option(help="number of texts to generate; each is shown with its score")] = 1,
+    select: Annotated[
+        str, Option(help="which texts to print: all, first, or best (probable, no loop, not cut short)")
+    ] = "all",
+    log: Annotated[
+        Path | None, Option(help="write every text to this JSON file: scores, which was chosen, and why")
+    ] = None,
     seed: Seed = 0,
     int8: Int8 = False,
     kv_cache: KeyValueCacheType = "float32",
@@ -116,20 +122,23 @@ def generate(
 ) -> None:
     """generate text with a language model"""
     from ensue.runs.load import load
+    from ensue.verbs.tries import draw_tries
 
     tokens, n = max_tokens if tokens is None else tokens, num_samples if n is None else n  # the old names win
     loaded = load(run)
     sampling = {"tokens": tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "n": n, "seed": seed}
     loaded.use_cache_type(kv_cache)
-    texts = loaded.generate(prompt, int8=int8, **sampling)
+    drawn = draw_tries(loaded, prompt, select=select, log=log, int8=int8, **sampling)
+    chosen = [(text, one) for text, one in zip(drawn.texts, drawn.tries) if one.chosen]
     if as_json:
-        samples = [text.as_dict() for text in texts]
-        print_json({"system": loaded.system, "prompt": prompt, **sampling, "samples": samples})
+        samples = [text.as_dict() for text, _ in chosen]
+        selection = {} if select == "all" else {"select": select, "chosen": chosen[0][1].number}
+        print_json({"system": loaded.system, "prompt": prompt, **sampling, **selection, "samples": samples})
         return
-    for number, text in enumerate(texts, 1):
+    for text, one in chosen:
         if n > 1:
-            mean, total = text.sample.mean_log_prob, text.sample.log_prob
-            print_line(f"— {number} of {n}: log P = {total:.2f}, {mean:.3f} per token")
+            why = "" if select == "all" else f" ({one.reason})"
+            print_line(f"— {one.number} of {n}: log P = {one.log_prob:.2f}, {one.mean_log_prob:.3f} per token{why}")
         print_line(text.text if loaded.direction == "backward" else prompt + text.text)
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer import Option
 
-from ensue.cli import chat, cost, inspect, label, language, serve, train, translate, words
+from ensue.cli import chat, cost, evaluate, inspect, label, language, serve, train, translate, words
 from ensue.cli.output import print_line, warn
 from ensue.core import compile_notice, torchrun
 from ensue.core.errors import InputError, Interrupted, InvalidDistribution, OtherRankFailed, RankError
@@ -50,6 +50,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "score": language.score,
     "generate": language.generate,
     "next": language.next_,
+    "eval": evaluate.evaluate,
     "translate": translate.translate,
     "predict": label.predict,
     "embed": label.embed,

@@ -97,11 +97,11 @@ def fit(
 
 
 def distil(
-    teacher: Annotated[Path, Argument(metavar="TEACHER", help="run trained on a labelling task")],
+    teacher: Annotated[Path, Argument(metavar="TEACHER", help="run of a labelling task, or of a language model")],
     student: Annotated[str, Argument(metavar="STUDENT", help="system of the new run: bert, lstm, gru, gpt …")],
     unlabelled: Annotated[
         list[str],
-        Option(help="texts for the teacher to label, one per line; pairs have a tab between them; can be repeated"),
+        Option(help="texts for the teacher to label, one per line, pairs with a tab, or to read; can be repeated"),
     ] = [],
     labelled: Annotated[list[str], Option(help="labelled examples to train on as well; can be repeated")] = [],
     valid: Annotated[list[str], Option(help="labelled examples to validate on; can be repeated")] = [],
@@ -128,7 +128,7 @@ def distil(
 ) -> None:
     """train a small model to imitate a larger one
 
-    The teacher labels texts; the student learns from its probabilities (knowledge distillation).
+    The teacher labels texts or predicts next tokens; the student learns its probabilities (knowledge distillation).
     """
     from ensue.verbs.distil import distil as verb
 

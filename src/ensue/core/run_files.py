@@ -22,6 +22,9 @@ COUNTING = "counting"
 HELD_OUT, HELD_OUT_FIGURES = "held-out", "figures.json"
 """The folder of the model that is measured on the held-out part, and its figures; deleted when the run is complete."""
 
+BASE = "base"
+"""The folder of the run whose weights adapters are beside: its files without those of its training."""
+
 NEEDED = (CONFIG, WEIGHTS, TOKENIZER, SOURCE_TOKENIZER, SETTINGS, CHAT)
 """Files that the manifest lists, if the run has them. People may edit the model card, and metrics grow."""
 FILES = (*NEEDED, MANIFEST, METRICS, CARD, TEACHER_OUTPUTS, LOCK)
@@ -35,7 +38,12 @@ _FOLDERS: Names = {
     COUNTING: {r"progress\.json|[\w-]+\.bin": None},
 }
 _FILES: Names = {re.escape(name): None for name in FILES}
-RUN_NAMES: Names = {**_FILES, **_FOLDERS, HELD_OUT: {**_FILES, **_FOLDERS, re.escape(HELD_OUT_FIGURES): None}}
+RUN_NAMES: Names = {
+    **_FILES,
+    **_FOLDERS,
+    BASE: _FILES,
+    HELD_OUT: {**_FILES, **_FOLDERS, re.escape(HELD_OUT_FIGURES): None},
+}
 """What may be in a run folder."""
 PARTIAL = re.compile(r"\..+\.(\d+|old)\.part")
 """Files and folders that were being written when a process was killed; see ``ensue.core.files``."""

@@ -8,6 +8,7 @@ run.toml             every setting, resolved, with its meaning
 metrics.jsonl        training metrics; events/ has the same for TensorBoard
 README.md            the model card: data, scores, command
 checkpoints/         checkpoints for exact resumption
+base/                the run whose weights have adapters here: model.safetensors then holds the adapters alone
 teacher.safetensors  the teacher's outputs, for distilled runs
 """
 
@@ -109,6 +110,12 @@ class RunFolder:
     card = _File(run_files.CARD)
     checkpoints = _File(run_files.CHECKPOINTS)
     teacher_outputs = _File(run_files.TEACHER_OUTPUTS)
+
+    @property
+    def base(self) -> RunFolder | None:
+        """The run whose weights have adapters here; None if the run has weights of its own."""
+        path = self.path / run_files.BASE
+        return RunFolder(path) if path.is_dir() else None
 
     @property
     def quoted(self) -> str:
@@ -237,6 +244,8 @@ class RunFolder:
         """Raise InputError if a file, or one of ``names``, is damaged; a run of an older version gets a note."""
         for name, what in self.damage(*names).items():
             raise InputError(what, where=str(self.path / name), hint=f"{self.repair(name)}, or use --no-verify")
+        if self.base is not None and not names:
+            self.base.verify()
         if verification_enabled() and not self.manifest.exists():
             command = f"`ensue check {self.quoted} --files --write`"
             note_once(f"{self.path} has no {MANIFEST}, so damage to its files would not be noticed; {command} adds one")

@@ -52,6 +52,7 @@ class ChatTemplate:
     def text(self, messages: Sequence[Message], reply: bool = True) -> str:
         """Return the prompt as text; with ``reply`` it ends where the assistant's answer begins."""
         values: dict[str, Any] = {"messages": [one._asdict() for one in messages], "add_generation_prompt": reply}
+        values |= {"tools": None, "documents": None}  # there are none, which some templates ask
         limit = MAX_OUTPUT + 2 * sum(len(one.content) + len(one.role) for one in messages)
         try:
             with limited(MAX_LINES * (1 + len(messages))):
@@ -78,15 +79,20 @@ class ChatTemplate:
         ]
         text, tokens, at = self.text(marked, reply), [], 0
         for found in self._special.finditer(text):
+            before, after = self._tokenizer.strips[found[0]]
+            plain = text[at : found.start()]
             tokens += [
-                self._plain(text[at : found.start()], mark),
+                self._plain(plain.rstrip() if before else plain, mark, at == 0),
                 np.array([self._tokenizer.named[found[0]]], np.int32),
             ]
-            at = found.end()
-        return np.concatenate([*tokens, self._plain(text[at:], mark)])
+            at = found.end() + (len(text[found.end() :]) - len(text[found.end() :].lstrip()) if after else 0)
+        return np.concatenate([*tokens, self._plain(text[at:], mark, at == 0)])
 
-    def _plain(self, text: str, mark: str) -> np.ndarray:
-        return self._tokenizer.encode(text.replace(mark, "") if mark else text)
+    def _plain(self, text: str, mark: str, first: bool) -> np.ndarray:
+        text = text.replace(mark, "") if mark else text
+        if not text:
+            return np.zeros(0, np.int32)
+        return self._tokenizer.encode(text) if first else self._tokenizer.encode_after(text)
 
 
 def messages_from(given: Sequence[Mapping[str, Any]], where: str = "") -> list[Message]:

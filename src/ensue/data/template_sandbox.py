@@ -7,9 +7,11 @@ counts it twice. So nothing that compares, hashes or prints a value takes long. 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from functools import wraps
 from types import FrameType
 from typing import Any, NoReturn
@@ -59,6 +61,8 @@ FILTERS = frozenset(
     )
 )
 """Filters that a template may use."""
+DATE_FORM = re.compile(r"(?:[^%]|%-?[aAbBdHIjmMpSuwyYZ%]){0,64}")
+"""Forms of dates that a template may ask for."""
 MAX_SECONDS = 10.0
 """Seconds that a template may take."""
 METHODS: dict[type, frozenset[str]] = {
@@ -145,7 +149,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         filters |= {"tojson": _to_json, "join": _join, "replace": _replace}
         self.filters = {name: _measured_filter(one) for name, one in filters.items()}
         self.filters[MEASURED] = _measured_inside
-        self.globals |= {"raise_exception": _refuse, "dict": _table}
+        self.globals |= {"raise_exception": _refuse, "dict": _table, "strftime_now": _today}
         for name in ("lipsum", "cycler", "joiner"):
             self.globals.pop(name, None)
 
@@ -238,6 +242,13 @@ def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
 
 def _refuse(message: str) -> NoReturn:
     raise InputError(f"the chat template refuses these messages: {str(measured(message))[:200]}")
+
+
+def _today(form: str) -> str:
+    """The date and time of now, as ``strftime`` writes it; its codes are single letters."""
+    if not isinstance(form, str) or not DATE_FORM.fullmatch(form):
+        raise SecurityError("a form of a date with other codes than letters")
+    return datetime.now().strftime(form)
 
 
 class limited:

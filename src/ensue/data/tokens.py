@@ -23,7 +23,7 @@ from ensue.data.reading import TextMeasure, changed_while_read, measure_text, re
 from ensue.data.sources import Source
 from ensue.data.text_pieces import Part, Piece, as_parts, cut_text
 from ensue.data.token_files import READ_BYTES, TokenCounts, TokenFile, open_token_file
-from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer, first_token
 from ensue.data.workers import Workers, can_share
 
 FORMAT = 2
@@ -86,7 +86,7 @@ def tokenize(
     def waiting() -> None:
         report("note", {"text": "another process is tokenising the same text; this one waits for it"})
 
-    with open_token_file(file, token_dtype(tokenizer), tokenizer.end, waiting) as target:
+    with open_token_file(file, token_dtype(tokenizer), first_token(tokenizer), waiting) as target:
         if (cached := _load_cached(file, card, name)) is not None:
             target.drop()
             return cached
@@ -166,7 +166,7 @@ def tokenize_text(text: str, tokenizer: Tokenizer) -> TokenizedText:
     >>> tokenize_text("hi", ByteTokenizer()).tokens.tolist()
     [256, 104, 105, 256]
     """
-    tokens, counts = [np.array([tokenizer.end], token_dtype(tokenizer))], TokenCounts()
+    tokens, counts = [np.array([first_token(tokenizer)], token_dtype(tokenizer))], TokenCounts()
     for bundle in bundle_parts(as_parts(cut_text(text)), text_pieces.PIECE_BYTES // 2):
         encoded = encode_parts(tokenizer, bundle)
         tokens.append(encoded.tokens)

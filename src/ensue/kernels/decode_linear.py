@@ -315,7 +315,10 @@ def finish_last(i: Any, rows: int, found: Any, workspace: Floats, at: Any) -> No
 
 @inner
 def linear(i: Any, rows: int, counter: int, workspace: Floats, own: int, shared: int, barrier: int) -> None:
-    """y = f(W x + b), or y + f(W x + b), or y ∘ f(W x + b), (R, in) → (R, out); with scales W is int8 or in groups."""
+    """y = f(W x + b), or y + f(W x + b), or y ∘ f(W x + b), (R, in) → (R, out); with scales W is int8 or in groups.
+
+    Something may be added to W x + b: what a low-rank adapter gives.
+    """
     inputs, outputs, kind, combine, weights, scale, bias, y = i[2], i[3], i[4], i[5], i[6], i[7], i[8], i[10]
     high = (rows + LANES - 1) // LANES * LANES
     sums = workspace[: high * STRIDE].reshape(high, STRIDE)
@@ -333,6 +336,11 @@ def linear(i: Any, rows: int, counter: int, workspace: Floats, own: int, shared:
             matmul_many_rows(to, columns, weights + 4 * start * inputs, x, high, inputs)
         else:
             matmul_few_rows(to, weights, i[9], rows, inputs, outputs, (start, stop))
+        if i[17]:  # weights in groups and in floats have no sizes that sums would have to be scaled by
+            plus = carray(pointer(i[17]), (rows, outputs), np.float32)
+            for r in range(rows):
+                for t in range(stop - start):
+                    sums[r, LANES + t] += plus[r, start + t]
         if stop - start == OUTPUTS:
             given = (scale + 4 * start if scale else 0, sizes, bias + 4 * start if bias else 0)
             finish((y + 4 * start, outputs), (to, STRIDE), rows, given, kind, combine)

@@ -8,7 +8,8 @@ threads (ensue.kernels.decode_loops). ``ensue.nn.decode_compiler`` writes the pr
     u = program.linear(block.feed.up, h, "gelu")
     program.linear(block.feed.down, u, onto=x)                    x + W_2 f(W_1 LN(x) + b_1) + b_2
 
-A program points to the model's weights and copies nothing, so it sees weights that change in place. It is for few
+A program points to the model's weights and copies only small ones (see ``copied``), so it sees weights that change in
+place. It is for few
 rows, one token each, outside autograd.
 
 Legend: R rows, D width, H heads, G key–value heads, d head width, N sequences of a cache, C its columns.
@@ -16,6 +17,7 @@ Legend: R rows, D width, H heads, G key–value heads, d head width, N sequences
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -63,6 +65,11 @@ class DecodeProgram:
     """The widest head."""
     inputs: int = 0
     """The most inputs of a linear layer."""
+    sources: list[Tensor] = field(default_factory=list)
+    """Weights of which the program has copies."""
+    copies: list[tuple[Tensor, Callable[[], Tensor]]] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    """The versions of the sources when they were copied."""
 
     def buffer(self, width: int) -> Tensor:
         """A new buffer (rows, width)."""
@@ -96,12 +103,15 @@ class DecodeProgram:
         onto: Tensor | None = None,
         combine: int = ADD,
         answer: bool = False,
+        plus: Tensor | None = None,
     ) -> Tensor:
-        """f(W x + b): in a new buffer, combined with the buffer ``onto``, or as the program's output."""
+        """f(W x + b + plus): in a new buffer, combined with the buffer ``onto``, or as the program's output."""
         weight: Tensor
         scale: Tensor | int = 0
         most = 0
-        groups: tuple[Tensor | int, ...] = ()
+        groups: tuple[Tensor | int, ...] = (0, 0, 0, 0, 0)
+        if isinstance(layer, QuantisedLinear) and plus is not None:
+            raise NotCompilable("something added to an int8 layer")
         if isinstance(layer, QuantisedLinear):
             weight, scale, most = self._weight(layer.panels), self._weight(layer.scale), layer.most
         elif type(layer) is GroupedLinear:
@@ -115,16 +125,37 @@ class DecodeProgram:
         whole = inputs % LANES == 0 and outputs >= LANES and not (activation and outputs % LANES)
         if not whole or inputs > MAX_INPUTS or activation not in ACTIVATIONS:
             raise NotCompilable(f"a layer of {inputs} inputs and {outputs} outputs with activation {activation!r}")
-        if onto is not None:
-            self._check_width(outputs, onto)
+        for one in (onto, plus):
+            if one is not None:
+                self._check_width(outputs, one)
         bias = self._weight(layer.bias) if isinstance(layer.bias, Tensor) else 0
         y = x if answer else self.buffer(outputs) if onto is None else onto
         if answer:
             self.answers.append(len(self.code))
         kind, self.inputs = ACTIVATIONS[activation], max(self.inputs, inputs)
         how = STORE if onto is None else combine
-        self._add(LINEAR, inputs, outputs, kind, how, weight, scale, bias, x, y, most, *groups)
+        self._add(
+            LINEAR, inputs, outputs, kind, how, weight, scale, bias, x, y, most, *groups, 0 if plus is None else plus
+        )
         return y
+
+    def copied(self, sources: Sequence[Tensor], make: Callable[[], Tensor]) -> nn.Linear:
+        """A layer whose weights are made of others, and made again when those change."""
+        made = make().detach()
+        layer = nn.Linear(made.shape[1], made.shape[0], bias=False, device="meta")
+        layer.weight = nn.Parameter(made, requires_grad=False)
+        self.sources += sources
+        self.copies.append((made, make))
+        self.versions += [source._version for source in sources]
+        return layer
+
+    def refresh(self) -> None:
+        """Make copies again if their sources have changed."""
+        versions = [source._version for source in self.sources]
+        if versions != self.versions:
+            for copy, make in self.copies:
+                copy.copy_(make())
+            self.versions = versions
 
     def attend(self, projected: Tensor, heads: int, kv_heads: int, width: int, append: bool) -> Tensor:
         """What each row sees of a cache, which the runner is given: (rows, H·d).

@@ -47,6 +47,7 @@ class DecodeRunner:
         rows, code = len(x), self.code
         assert rows <= self.program.rows
         with self.lock:
+            self.program.refresh()
             answer = _output(rows, int(code[self.program.answers[0], 3]))
             self.x[:rows] = x
             code[:, 1] = code[:, -1] = 0

@@ -15,6 +15,7 @@ Legend: in inputs, out outputs, j an output, i an input, g a group.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +32,8 @@ PANEL, FILLED = 16, 32
 BITS = (4, 8)
 DECODED_BYTES = 1 << 22
 """Weights that are decoded at once: they stay in the processor's cache until they are multiplied."""
+GROUP = 32
+"""Inputs of a group where we make them; GGUF's Q4_1 and Q8_0 have the same."""
 
 
 class GroupedWeight(nn.Module):
@@ -58,16 +61,22 @@ class GroupedWeight(nn.Module):
     @property
     def weight(self) -> Tensor:
         """W (out, in) in float32."""
-        return decode_panels(self.codes, self.scales, self.offsets)[: self.out_features]
+        return self.some_rows(0, self.out_features)
+
+    def some_rows(self, start: int, count: int, place: Tensor | None = None) -> Tensor:
+        """``count`` rows from ``start``, or as many as there are, in float32; in ``place`` if that is given."""
+        last = min(self.out_features, start + count)
+        panels = slice(start // PANEL, -(-last // PANEL))
+        offsets = None if self.offsets is None else self.offsets[panels]
+        rows: Tensor = decode_panels(self.codes[panels], self.scales[panels], offsets, place)
+        return rows[start % PANEL :][: last - start]
 
     def slices(self) -> Iterator[tuple[slice, Tensor]]:
-        """W in float32, a few outputs at a time: which ones, and their rows of W."""
+        """W in float32, a few outputs at a time: which ones, and their rows of W, which the next ones overwrite."""
         step = max(FILLED, DECODED_BYTES // (4 * self.in_features) // FILLED * FILLED)
+        place = _workspace(min(step, self.out_features + FILLED) * self.in_features)
         for start in range(0, self.out_features, step):
-            stop = min(start + step, self.out_features)
-            panels = slice(start // PANEL, -(-stop // PANEL))
-            offsets = None if self.offsets is None else self.offsets[panels]
-            yield slice(start, stop), decode_panels(self.codes[panels], self.scales[panels], offsets)[: stop - start]
+            yield slice(start, min(start + step, self.out_features)), self.some_rows(start, step, place)
 
     def rows(self, index: Tensor) -> Tensor:
         """The rows W_j for ``index`` (…,), (…, in) in float32."""
@@ -130,8 +139,26 @@ class GroupedEmbedding(GroupedWeight):
     """The rows of W for tokens; the output layer may share its weights."""
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(…,) → (…, in)."""
-        return self.rows(tokens)
+        """(…,) → (…, in), in float64 where the model was converted to it."""
+        rows = self.rows(tokens)
+        return rows.double() if self.scales.dtype == torch.float64 else rows
+
+
+class _Workspace(threading.local):
+    """A buffer of each thread for decoded weights: new ones each time would leave holes between what is kept."""
+
+    buffer = torch.empty(0)
+
+
+_WORKSPACE = _Workspace()
+
+
+def _workspace(size: int) -> Tensor:
+    """A buffer of at least ``size`` floats, the same each time."""
+    if len(_WORKSPACE.buffer) < size:
+        with torch.inference_mode(False):
+            _WORKSPACE.buffer = torch.empty(size, dtype=torch.float32, device="cpu")
+    return _WORKSPACE.buffer
 
 
 def count_grouped(model: nn.Module) -> int:
@@ -139,23 +166,24 @@ def count_grouped(model: nn.Module) -> int:
     return sum(isinstance(layer, GroupedWeight) for layer in model.modules())
 
 
-def _decode_reference(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
+def _decode_reference(codes: Tensor, scales: Tensor, offsets: Tensor | None, place: Tensor | None = None) -> Tensor:
     """The equation."""
     return decoded(*separated(codes, scales, offsets))
 
 
-def _decode_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> Tensor:
+def _decode_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None, place: Tensor | None = None) -> Tensor:
     from ensue.kernels import grouped_loops as loops  # importing numba takes long
 
     panels, groups, loads = codes.shape[:3]
     bits = 4 if codes.dtype == torch.uint8 else 8
     wide = [scales.float() if one is None else one.float() for one in (scales, offsets)]
-    out = torch.empty(panels * PANEL, groups * loads * (4 if bits == 4 else 2), dtype=torch.float32)
+    shape = panels * PANEL, groups * loads * (4 if bits == 4 else 2)
+    out = torch.empty(shape, dtype=torch.float32) if place is None else place[: shape[0] * shape[1]].view(shape)
     run(loops.decode_groups, panels * PANEL, groups, loads, bits, int(offsets is not None), codes, *wide, out)
     return out
 
 
-def _can_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> bool:
+def _can_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None, place: Tensor | None = None) -> bool:
     shares = [one for one in (scales, offsets) if one is not None]
     whole = codes.shape[3] == PANEL and all(one.is_contiguous() for one in (codes, *shares))
     cpu = all(one.device.type == "cpu" and not is_fake(one) for one in (codes, *shares))
@@ -163,18 +191,24 @@ def _can_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> bool:
 
 
 decode_panels = Kernel("decode_panels", _decode_reference, Fast("loop", _decode_loop, _can_loop))
-"""All rows of panels in float32: (codes, scales, offsets or None) → (P · PANEL, in)."""
+"""All rows of panels in float32: (codes, scales, offsets or None, place=None) → (P · PANEL, in).
+
+``place`` is a buffer that may hold the result; the next call with it overwrites that.
+"""
 
 
 def _share_rows(scales: Tensor, offsets: Tensor | None, index: Tensor) -> tuple[Tensor, Tensor | None]:
     """Scales and offsets (n, G) of the rows ``index``."""
-    panel, lane = index // PANEL, index % PANEL
-    return scales[panel, :, lane], None if offsets is None else offsets[panel, :, lane]
+    panel, lane, n = index // PANEL, index % PANEL, torch.arange(len(index), device=index.device)
+    shares = [None if one is None else one.index_select(0, panel)[n, :, lane] for one in (scales, offsets)]
+    assert shares[0] is not None  # whole panels first: torch would copy all of them to index panels and lanes at once
+    return shares[0], shares[1]
 
 
 def _rows_reference(codes: Tensor, scales: Tensor, offsets: Tensor | None, index: Tensor) -> Tensor:
     """The equation, for the rows of the index alone."""
-    own = codes[index // PANEL, ..., index % PANEL, :][..., None, :]
+    n = torch.arange(len(index), device=index.device)
+    own = codes.index_select(0, index // PANEL)[n, ..., index % PANEL, :][..., None, :]
     shares = [None if one is None else one[..., None] for one in _share_rows(scales, offsets, index)]
     assert shares[0] is not None
     return decoded(*separated(own, shares[0], shares[1]))
@@ -250,3 +284,26 @@ def group_weights(codes: Tensor, scales: Tensor, offsets: Tensor | None) -> tupl
     ]
     assert panels[0] is not None
     return packed.permute(0, 2, 3, 1, 4).contiguous(), panels[0], panels[1]
+
+
+def quantise_groups(weight: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the codes of a matrix (n, in), and scales and offsets in float16, as ``group_weights`` takes them.
+
+        8 bits    s = max |w| / 127                              c = w / s          −127 … 127
+        4 bits    o = min w,  s = (max w − o) / 15               c = (w − o) / s    0 … 15
+
+    >>> codes, scales, offsets = quantise_groups(torch.arange(32.0)[None] - 16, 4)
+    >>> codes[0, 0, ::8].tolist(), offsets.tolist()
+    ([0, 4, 8, 12], [[-16.0]])
+    """
+    w = weight.float().view(len(weight), -1, GROUP)
+    offsets = None
+    if bits == 4:
+        offsets = w.amin(-1).half()
+        w = w - offsets.float()[..., None]
+        scales, low, high = (w.amax(-1) / 15).half(), 0, 15
+    else:
+        scales, low, high = (w.abs().amax(-1) / 127).half(), -127, 127
+    steps = torch.where(scales == 0, 1, scales).float()[..., None]
+    codes = (w / steps).round_().clamp_(low, high).to(torch.uint8 if bits == 4 else torch.int8)
+    return codes, scales, offsets

@@ -70,6 +70,11 @@ class QuantisedLinear(nn.Module):
         whole: Tensor = torch.ops.quantized.linear_unpack(self._packed)[0].dequantize()
         return whole
 
+    @property
+    def example(self) -> Tensor:
+        """An empty tensor of the type and on the device of ``weight``."""
+        return torch.empty(0, dtype=torch.float32)
+
     @cached_property
     def panels(self) -> Tensor:
         """Ŵ in the layout of a decode step, computed when first needed."""

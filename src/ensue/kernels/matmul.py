@@ -93,6 +93,11 @@ matmul = Kernel("matmul", _reference, Fast("onednn", _onednn, _onednn_is_faster)
 """x Wᵀ + b outside autograd: (M, D), (N, D), (N,) or None → (M, N)."""
 
 
+def thin_matmul(x: Tensor, weight: Tensor) -> Tensor:
+    """x Wᵀ where W, or x itself, is thin: (M, D), (N, D) → (M, N). MKL is the slower there even if little is to do."""
+    return _onednn(x, weight) if not spare(len(x)) and _onednn_can_run(x, weight) else _reference(x, weight)
+
+
 def transposed(x: Tensor) -> Tensor:
     """xᵀ, contiguous: (M, D) → (D, M)."""
     if not loopable(x) or not x.is_contiguous() or min(x.shape) < LANES:

@@ -60,7 +60,7 @@ def entrant_name(race: dict[str, Any], entrant: dict[str, Any]) -> str:
     >>> entrant_name({"from": {"run": "minilm"}}, {"system": "bert", "start": "pre-trained"})
     'bert pre-trained'
     """
-    return f"{entrant['system']} {entrant['start']}" if race.get("from") else str(entrant["system"])
+    return f"{entrant['system']} {entrant.get('start', '')}".strip() if race.get("from") else str(entrant["system"])
 
 
 def race_chart(record: RaceRecord) -> Any:

@@ -19,7 +19,7 @@ from ensue.look.views import VIEWS, WITHOUT_RUN, show
 from ensue.runs.load import load
 from ensue.runs.run import Run
 
-FIRST_ARGUMENT = {"words": "words", "forecast": "data", "bottleneck": "data", "senses": "word"}
+FIRST_ARGUMENT = {"words": "words", "forecast": "data", "bottleneck": "data", "bias": "data", "senses": "word"}
 """The option that a view's first argument sets, where that is not ``text``."""
 
 
@@ -53,4 +53,6 @@ class RunViews:
         if first is not None:
             name = FIRST_ARGUMENT.get(view, "text")
             options[name] = [first] if name == "data" and isinstance(first, str | Path) else first
+        if options.get("classifier") is not None:
+            options["classifier"] = load(options["classifier"])
         return show(view, [self._run, *map(load, beside)], out=out, **options)

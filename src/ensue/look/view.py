@@ -24,6 +24,8 @@ class View:
     """Returns what a terminal prints, as a rich renderable; None if there is only a picture."""
     note: str = ""
     """A sentence to print beside the file's name."""
+    chart: Callable[[], Any] | None = None
+    """Returns the charts of a page as one Altair chart; None if the page has none, or if ``draw`` returns a chart."""
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """What a notebook shows: the chart, or the page in an iframe. Nothing is fetched."""

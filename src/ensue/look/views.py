@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
 from ensue.core.table import Entry, Table
-from ensue.look.saving import check_suffix, save_chart, save_page
+from ensue.look.saving import PAGE_SUFFIXES, check_suffix, save_chart, save_page
 from ensue.look.view import View
 
 VIEWS = Table(
@@ -34,25 +35,44 @@ VIEWS = Table(
         "gates": Entry("ensue.look.gates:gates", "gates and states of a recurrent layer"),
         "training": Entry("ensue.look.training:training", "gradient norms during training"),
         "copying": Entry("ensue.look.copying:copying", "accuracy of copying over a gap"),
+        "bias": Entry("ensue.look.bias:bias", "sentiment, words and likelihoods by group of people"),
         "forecast": Entry("ensue.look.forecast:forecast", "past, forecast and truth of a series"),
     },
 )
 """Each view is a function: loaded subjects first, then its options by name. Most take runs."""
-PAGES = ("steps", "bptt")
+PAGES = ("steps", "bptt", "bias")
 """Views that are HTML pages, not charts."""
-TEXT_VIEWS = ("bptt",)
+CHARTED_PAGES = ("bias",)
+"""Pages whose charts can also be saved as a picture."""
+TEXT_VIEWS = ("bptt", "bias")
 """Views that a terminal can print, so that they need no file."""
 WITHOUT_RUN = ("bptt", "ngrams", "race")
 """Views that do not take a run."""
 
 
-def show(view: str, subjects: Sequence[Any], *, out: str | Path | None = None, **options: Any) -> View:
-    """Compute a view of loaded subjects, and save it where ``out`` is given. The suffix of ``out`` is the format."""
+def show(
+    view: str, subjects: Sequence[Any], *, out: str | Path | None = None, report: Report = silent, **options: Any
+) -> View:
+    """Compute a view of loaded subjects, and save it where ``out`` is given. The suffix of ``out`` is the format.
+
+    Views that take long call ``report``.
+    """
     check_request(view, options, out)
-    result: View = VIEWS.load(view)(subjects, **options)
+    function = VIEWS.load(view)
+    if "report" in signature(function).parameters:
+        options["report"] = report
+    result: View = function(subjects, **options)
     if out is not None:
-        save_page(result.draw(), result.numbers, out) if view in PAGES else save_chart(result.draw(), out)
+        save_view(result, out, page=view in PAGES)
     return result
+
+
+def save_view(view: View, out: str | Path, *, page: bool) -> None:
+    """Write a chart, a page, or the charts of a page, as the suffix of ``out`` says."""
+    if page and Path(out).suffix in PAGE_SUFFIXES:
+        save_page(view.draw(), view.numbers, out)
+    else:
+        save_chart(view.draw() if view.chart is None else view.chart(), out)
 
 
 def check_request(view: str, options: Iterable[str], out: str | Path | None) -> None:
@@ -64,4 +84,4 @@ def check_request(view: str, options: Iterable[str], out: str | Path | None) -> 
             hint = f"it is for {', '.join(takers)}" if takers else "leave it out"
             raise InputError(f"{view} cannot use --{name}", hint=hint)
     if out is not None:
-        check_suffix(out, page=view in PAGES)
+        check_suffix(out, page=view in PAGES and view not in CHARTED_PAGES)

@@ -21,7 +21,7 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.length_grouping import batch_boundaries
 from ensue.data.minimal_pairs import MinimalPair
-from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer, first_token
 
 BATCH_TOKENS = 8192
 
@@ -40,7 +40,7 @@ def text_log_probs(
     sizes = np.array([len(tokens) + 1 for tokens in ids], np.int64)
     order = np.argsort(sizes, kind="stable")
     for rows in np.split(order, batch_boundaries(sizes[order].tolist(), BATCH_TOKENS)) if texts else ():
-        tokens = [torch.from_numpy(np.append(tokenizer.end, ids[row])) for row in rows]
+        tokens = [torch.from_numpy(np.append(first_token(tokenizer), ids[row])) for row in rows]
         block = pad_sequence(tokens, batch_first=True, padding_value=tokenizer.end)
         lengths = torch.from_numpy(sizes[rows] - 1)
         values = model.log_prob(block[:, :-1], block[:, 1:], None, lengths)[0]  # padding holds 0

@@ -36,7 +36,7 @@ from ensue.nn.dropout import Dropout
 from ensue.nn.experts import GATES, balances
 from ensue.nn.key_value_cache import KeyValueCache
 from ensue.nn.layout import Layout
-from ensue.nn.positions import POSITIONS
+from ensue.nn.positions import POSITIONS, ScaledInput
 from ensue.nn.protocol import Output, Traits, Wants
 from ensue.nn.state import State
 from ensue.nn.trunk import Clock, TrunkState
@@ -56,6 +56,8 @@ class GPTConfig(TrunkConfig):
     """Number of tokens the model sees at once."""
     positions: str = "rotary"
     """Position encoding: rotary, learned, sinusoidal, alibi or none."""
+    embed_scale: float = 1.0
+    """Factor of embeddings, before positions are added; Gemma's is √hidden."""
     past: str = "slide"
     """What happens past the context: slide, or raise an error."""
     epsilon: float = 1e-5
@@ -74,6 +76,7 @@ class GPTConfig(TrunkConfig):
     def __post_init__(self) -> None:
         self.check_trunk()
         check_positive(self, "context")
+        check(self, "embed_scale", 0 < self.embed_scale < float("inf"), "above 0, and finite")
         check(self, "epsilon", 0 < self.epsilon < 1, "between 0 and 1")
         check(self, "past", self.past in ("slide", "raise"), "slide or raise")
         check_positive(self, "experts", "experts_active")
@@ -150,6 +153,8 @@ class GPTLanguageModel(LanguageModel):
         D = config.hidden
         self.embed = nn.Embedding(config.vocabulary, D)  # W_e
         self.positions = POSITIONS[config.positions](config.context, D)  # W_p
+        if config.embed_scale != 1.0:
+            self.positions = ScaledInput(self.positions, config.embed_scale)
         self.blocks = build_trunk(
             config,
             causal=True,

@@ -21,6 +21,8 @@ class LanguageModel(Model):
     """How training text is split by default: streams (the state is carried on) or windows."""
     reads: ClassVar[int] = 256
     """Tokens of a row read at once when a text is scored."""
+    slides: bool = False
+    """Whether a text longer than the context is read in windows; other models carry their state on."""
 
     def start(self, rows: int) -> State:
         """Return the state before the first token."""

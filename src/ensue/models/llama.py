@@ -5,7 +5,8 @@
     P(u) = softmax(RMSNorm(h_L) W_o)     W_o = W_eᵀ (tied), or a matrix of its own
 
 It is a GPT with other defaults: no bias, no position in the embedding. Mistral is the same with ``attention =
-"local:span=4096"``, Qwen2 with ``qkv_bias``, Llama 3.1 with ``rope_scaling``.
+"local:span=4096"``, Qwen2 with ``qkv_bias``, Qwen3 with ``qk_norm``, Llama 3.1 with ``rope_scaling``. Gemma 3 has norms
+on both sides of each part, ``qk_norm``, GEGLU, embeddings times √D, and five local layers for each full one.
 """
 
 from __future__ import annotations
@@ -59,5 +60,25 @@ class LlamaLanguageModel(GPTLanguageModel):
             "train.lr": 3e-4,
             "tokenizer.kind": "bpe",
             "tokenizer.vocabulary": 32000,
+        },
+        "gemma3-270m": {  # Gemma Team (2025); for ``ensue cost``
+            **PUBLISHED,
+            "layers": 18,
+            "heads": 4,
+            "kv_heads": 1,
+            "head_width": 256,
+            "hidden": 640,
+            "inner": 2048,
+            "context": 32768,
+            "attention": "local:span=512:base=10000*5,full",
+            "rope_base": 1e6,
+            "norm": "sandwich-rms",
+            "feed": "geglu",
+            "qk_norm": True,
+            "embed_scale": 640**0.5,
+            "epsilon": 1e-6,
+            "train.lr": 1e-3,
+            "tokenizer.kind": "bpe",
+            "tokenizer.vocabulary": 262144,
         },
     }

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from ensue.core.errors import InputError
 from ensue.kernels.cross_entropy import full_precision, mean_cross_entropy
+from ensue.kernels.grouped import GroupedLinear
 from ensue.nn.protocol import Output, Traits, Wants
 from ensue.nn.state import NoState, State
 
@@ -91,8 +92,8 @@ class Model(nn.Module):
 
     def mean_loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """Return the mean of −log softmax(head(hidden)) at the targets, (M, D), (M,) → a scalar."""
-        head = self.head
-        if type(head) is nn.Linear and not (head._forward_hooks or head._forward_pre_hooks):
+        head: Any = self.head
+        if type(head) in (nn.Linear, GroupedLinear) and not (head._forward_hooks or head._forward_pre_hooks):
             return mean_cross_entropy(hidden, head.weight, head.bias, targets, smoothing)
         return F.cross_entropy(full_precision(head(hidden)), targets, label_smoothing=smoothing)
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ensue.nn.adapters import LowRank as LowRank
     from ensue.nn.batch_norm import BatchNorm as BatchNorm
     from ensue.nn.blocks import Block as Block, PostNormBlock as PostNormBlock, PreNormBlock as PreNormBlock
+    from ensue.nn.blocks import SandwichNormBlock as SandwichNormBlock
     from ensue.nn.characters import CharacterWords as CharacterWords, Highway as Highway
     from ensue.nn.convolution import CausalConvolution as CausalConvolution, Convolution as Convolution
     from ensue.nn.convolution import ConvolutionState as ConvolutionState, FullConvolution as FullConvolution
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ensue.nn.mixers.mean import RunningMean as RunningMean
     from ensue.nn.mixers.mixer import MIXERS as MIXERS, Mixed as Mixed, Mixer as Mixer, MixerConfig as MixerConfig
     from ensue.nn.positions import LearnedPositions as LearnedPositions, LinearBias as LinearBias
-    from ensue.nn.positions import NoPositions as NoPositions, Rotary as Rotary
+    from ensue.nn.positions import NoPositions as NoPositions, Rotary as Rotary, ScaledInput as ScaledInput
     from ensue.nn.positions import SinusoidalPositions as SinusoidalPositions
     from ensue.nn.protocol import Output as Output, Traits as Traits
     from ensue.nn.recent import RecentTokens as RecentTokens

@@ -2,9 +2,11 @@
 
     pre-norm     x = x + Mix(Norm(x));    x = x + Cross(Norm(x), memory);    x = x + FFN(Norm(x))
     post-norm    x = Norm(x + Mix(x));    x = Norm(x + Cross(x, memory));    x = Norm(x + FFN(x))
+    sandwich     x = x + Norm(Mix(Norm(x)));    x = x + Norm(Cross(Norm(x), memory));    x = x + Norm(FFN(Norm(x)))
 
 The step in the middle is there where a block has cross-attention. Pre-norm (GPT-2) never normalises the residual path,
-so deep models train without a warm-up; post-norm is the order of the Transformer paper, of GPT and of BERT.
+so deep models train without a warm-up; post-norm is the order of the Transformer paper, of GPT and of BERT. The
+sandwich (Ding et al., 2021; Gemma 2 and 3) also bounds what each part adds to the residual path.
 
 Legend: B rows, T tokens, K positions of a row that are asked for, D width.
 """
@@ -135,3 +137,42 @@ class PostNormBlock(Block):
         y, seen = self.mix_at(index, here, x, layout, weights)
         x = add_norm(here, y, self.dropout, self.norm_attention)
         return add_norm(x, self.feed(x), self.dropout, self.norm_feed), seen
+
+
+class SandwichNormBlock(Block):
+    """x = x + Norm(Mix(Norm(x)));  x = x + Norm(Cross(Norm(x), memory));  x = x + Norm(FFN(Norm(x)))."""
+
+    def __init__(
+        self,
+        mixer: Mixer,
+        feed: nn.Module,
+        norm: Norm,
+        dropout: float = 0.0,
+        cross: CrossAttention | None = None,
+    ) -> None:
+        super().__init__(mixer, feed, norm, dropout, cross)
+        self.norm_mixed = norm()
+        if cross is not None:
+            self.norm_crossed = norm()
+        self.norm_fed = norm()
+
+    def forward(
+        self, x: Tensor, state: Any = None, layout: Layout = PADDED, memory: Memory | None = None, weights: bool = False
+    ) -> Mixed:
+        y, state, seen = self.mix(self.norm_attention(x), state, layout, weights and self.cross is None)
+        x = self.dropout.add(x, self.norm_mixed(y))
+        if self.cross is not None:
+            assert memory is not None
+            y, seen = self.cross(self.norm_cross(x), memory.layers[0], memory.source, weights)
+            x = self.dropout.add(x, self.norm_crossed(y))
+        return Mixed(self._fed(x), state, seen)
+
+    def at(
+        self, x: Tensor, index: Tensor, layout: Layout = PADDED, weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        z = self.norm_attention(x)
+        y, seen = self.mix_at(index, layout.pick(z, index), z, layout, weights)
+        return self._fed(self.dropout.add(layout.pick(x, index), self.norm_mixed(y))), seen
+
+    def _fed(self, x: Tensor) -> Tensor:
+        return self.dropout.add(x, self.norm_fed(self.feed(self.norm_feed(x))))

@@ -13,17 +13,21 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ensue.kernels.decode_program import MULTIPLY, CacheView, DecodeProgram, NotCompilable
 from ensue.kernels.decode_runner import ProgramCache
 from ensue.kernels.grouped import GroupedLinear
 from ensue.kernels.int8 import QuantisedLinear
+from ensue.kernels.threads import LANES
+from ensue.nn.adapters import AdaptedLinear
 from ensue.nn.blocks import Block, PostNormBlock, PreNormBlock
 from ensue.nn.cross_attention import CrossAttention
 from ensue.nn.feed_forward import FeedForward
 from ensue.nn.gated_feed_forward import GatedFeedForward
 from ensue.nn.key_value_cache import KeyValueCache, all_advanced
 from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.local import LocalAttention
 from ensue.nn.source import Source
 from ensue.nn.trunk import Trunk, TrunkState
 
@@ -43,6 +47,8 @@ def compile_trunk(program: DecodeProgram, trunk: Trunk, norm: nn.Module, head: n
     """Compile blocks, a last norm and an output layer; returns the buffer of the first block's input."""
     if type(trunk) is not Trunk:
         raise NotCompilable(type(trunk).__name__)
+    if len({getattr(getattr(block.attention, "rotary", None), "identity", None) for block in trunk.blocks}) > 1:
+        raise NotCompilable("layers with different rotary positions")
     first = x = program.buffer(cast(int, head.in_features))
     for block in trunk.blocks:
         x = compile_module(program, block, x)
@@ -55,31 +61,42 @@ def _norm(program: DecodeProgram, layer: nn.Module, x: Tensor, onto: Tensor | No
 
 
 def _linear(program: DecodeProgram, layer: nn.Module, x: Tensor, onto: Tensor | None) -> Tensor:
-    return program.linear(layer, x, onto=onto)
+    return _project(program, layer, x, onto=onto)
+
+
+def _project(program: DecodeProgram, layer: nn.Module, x: Tensor, activation: str = "", **how: Any) -> Tensor:
+    """A linear layer, perhaps with a low-rank adapter."""
+    if type(layer) is not AdaptedLinear:
+        return program.linear(layer, x, activation, **how)
+    spare, scale = -len(layer.down) % LANES, layer.scale
+    down = program.copied([layer.down], lambda: F.pad(layer.down, (0, 0, 0, spare)))
+    up = program.copied([layer.up, scale], lambda: F.pad(scale * layer.up, (0, spare)))
+    update = program.linear(up, program.linear(down, x))
+    return program.linear(layer.base, x, activation, plus=update, **how)
 
 
 def _feed_forward(program: DecodeProgram, feed: FeedForward, x: Tensor, onto: Tensor | None) -> Tensor:
-    return program.linear(feed.down, program.linear(feed.up, x, feed.activation), onto=onto)
+    return _project(program, feed.down, _project(program, feed.up, x, feed.activation), onto=onto)
 
 
 def _gated_feed_forward(program: DecodeProgram, feed: GatedFeedForward, x: Tensor, onto: Tensor | None) -> Tensor:
-    h = program.linear(feed.gate, x, GATE_ACTIVATIONS[feed.activation])
-    program.linear(feed.up, x, onto=h, combine=MULTIPLY)
-    return program.linear(feed.down, h, onto=onto)
+    h = _project(program, feed.gate, x, GATE_ACTIVATIONS[feed.activation])
+    _project(program, feed.up, x, onto=h, combine=MULTIPLY)
+    return _project(program, feed.down, h, onto=onto)
 
 
 def _self_attention(program: DecodeProgram, mixer: SelfAttention, x: Tensor, onto: Tensor | None) -> Tensor:
-    if not mixer.causal or mixer.score_bias is not None:
-        raise NotCompilable("attention in both directions or with a score bias")
-    projected = program.linear(mixer.project, x)
+    if not mixer.causal or mixer.score_bias is not None or mixer.norm_query is not None:
+        raise NotCompilable("attention in both directions, with a score bias or with norms of queries and keys")
+    projected = _project(program, mixer.project, x)
     y = program.attend(projected, mixer.heads, mixer.kv_heads, mixer.heads * mixer.head_width, append=True)
-    return program.linear(mixer.out, y, onto=onto)
+    return _project(program, mixer.out, y, onto=onto)
 
 
 def _cross_attention(program: DecodeProgram, cross: CrossAttention, x: Tensor, onto: Tensor | None) -> Tensor:
-    query = program.linear(cross.query, x)
+    query = _project(program, cross.query, x)
     y = program.attend(query, cross.heads, cross.heads, query.shape[1], append=False)
-    return program.linear(cross.out, y, onto=onto)
+    return _project(program, cross.out, y, onto=onto)
 
 
 def _parts(block: Block) -> list[tuple[nn.Module, nn.Module]]:
@@ -108,9 +125,11 @@ COMPILE: dict[type[nn.Module], Compile] = {
     nn.Linear: _linear,
     QuantisedLinear: _linear,
     GroupedLinear: _linear,
+    AdaptedLinear: _linear,
     FeedForward: _feed_forward,
     GatedFeedForward: _gated_feed_forward,
     SelfAttention: _self_attention,
+    LocalAttention: _self_attention,  # the same within its span, and no program runs beyond
     CrossAttention: _cross_attention,
     PreNormBlock: _pre_norm,
     PostNormBlock: _post_norm,
@@ -136,10 +155,14 @@ class DecodeSteps:
     ) -> tuple[Tensor, TrunkState] | None:
         """Return the logits (R, 1, V) of one token of each row (R, 1), and the state after them.
 
-        None if there are other tokens, if more than logits are wanted, or if there is no program. ``model`` has the
-        ``embed`` and ``positions`` before the trunk, and the ``norm`` and ``head`` after it.
+        None if there are other tokens, if more than logits are wanted, if a token does not see all before it, or if
+        there is no program. ``model`` has the ``embed`` and ``positions`` before the trunk, and the ``norm`` and
+        ``head`` after it.
         """
         if tokens.shape[1] != 1 or lengths is not None or len(want) != 1 or want[0] not in ("logits", "last"):
+            return None
+        spans = [block.attention.span for block in trunk.blocks if type(block.attention) is LocalAttention]
+        if spans and state.clock.used >= min(spans):
             return None
         runner = self.programs.runner(
             model, len(tokens), lambda program: compile_trunk(program, trunk, model.norm, model.head)

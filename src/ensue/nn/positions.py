@@ -77,6 +77,19 @@ class NoPositions(nn.Module):
         return x
 
 
+class ScaledInput(nn.Module):
+    """The embedding times a factor, before positions are added."""
+
+    def __init__(self, positions: nn.Module, factor: float) -> None:
+        super().__init__()
+        self.positions, self.factor = positions, factor
+
+    def forward(self, x: Tensor, positions: Tensor, size: int) -> Tensor:
+        """Positions added to factor · x (B, T, D)."""
+        y: Tensor = self.positions(x * self.factor, positions, size)
+        return y
+
+
 class Rotary(nn.Module):
     """Rotary positions (Su et al., 2021): queries and keys are turned by an angle that grows with position.
 

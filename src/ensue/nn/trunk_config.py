@@ -11,13 +11,13 @@ from torch import nn
 
 from ensue.core.errors import unknown_name
 from ensue.core.settings import Need, check, check_below_one, check_positive
-from ensue.nn.blocks import Block, Norm, PostNormBlock, PreNormBlock
+from ensue.nn.blocks import Block, Norm, PostNormBlock, PreNormBlock, SandwichNormBlock
 from ensue.nn.cross_attention import CrossAttention
 from ensue.nn.experts import GATES as EXPERT_GATES
 from ensue.nn.experts import Experts
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
 from ensue.nn.gated_feed_forward import GATES, GatedFeedForward
-from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer, parse_mixer
+from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer, parse_mixer, parse_pattern, parse_turns
 from ensue.nn.positions import POSITIONS, LinearBias, parse_scaling
 from ensue.nn.trunk import Trunk
 
@@ -26,6 +26,7 @@ NORMS: dict[str, tuple[type[Block], type[nn.Module]]] = {
     "post": (PostNormBlock, nn.LayerNorm),
     "rms": (PreNormBlock, nn.RMSNorm),
     "post-rms": (PostNormBlock, nn.RMSNorm),
+    "sandwich-rms": (SandwichNormBlock, nn.RMSNorm),
 }
 """Where norms stand, and which they are."""
 FEEDS = (*ACTIVATIONS, *GATES)
@@ -53,11 +54,14 @@ class TrunkConfig:
     """Dropout probability."""
     attention: str = "full"
     """What mixes positions: full, local, mean or a mixer of another package; options after colons, as in local:span=64.
+    Several, separated by commas, take turns in the layers: local:span=64*5,full is five local layers, then a full one.
     """
     feed: str = "gelu"
     """Feed-forward network: gelu, gelu-erf or relu (two layers), swiglu or geglu (with a gate)."""
     norm: str = "pre"
-    """Norm: pre or post (layer norm before or after each part; post needs a warm-up), rms or post-rms (RMSNorm)."""
+    """Norm: pre or post (layer norm before or after each part; post needs a warm-up), rms or post-rms (RMSNorm), or
+    sandwich-rms (RMSNorm before and after each part).
+    """
     rope_base: float = 10000.0
     """Base of rotary positions."""
     rope_scaling: str = "none"
@@ -66,6 +70,8 @@ class TrunkConfig:
     """Whether linear layers have a bias."""
     qkv_bias: bool = False
     """Whether the projections to queries, keys and values have a bias even if the other layers have none."""
+    qk_norm: bool = False
+    """Whether queries and keys have a norm of their own, head by head."""
 
     def check_trunk(self, rotary: bool = False) -> None:
         """Check these settings, and ``positions`` if the model has it; rotary ones need heads of an even width."""
@@ -77,9 +83,9 @@ class TrunkConfig:
         check(self, "kv_heads", shared, f"0, or a divisor of heads = {self.heads}")
         check(self, "inner", self.inner >= 0, "0 or more")
         check_below_one(self, "dropout")
-        name, _ = parse_mixer(self.attention)
-        if name not in MIXERS:
-            raise unknown_name("attention", name, MIXERS)
+        for name in {parse_mixer(one)[0] for one in parse_turns(self.attention)}:
+            if name not in MIXERS:
+                raise unknown_name("attention", name, MIXERS)
         check(self, "feed", self.feed_kind in FEEDS, f"one of {', '.join(FEEDS)}")
         check(self, "norm", self.norm in NORMS, f"one of {', '.join(NORMS)}")
         parse_scaling(self.rope_scaling)
@@ -107,8 +113,8 @@ def build_norm(config: TrunkConfig, epsilon: float = 1e-5) -> Norm:
 
 
 def last_norm(config: TrunkConfig, epsilon: float = 1e-5) -> nn.Module:
-    """The norm after the last block, which a pre-norm trunk needs."""
-    return build_norm(config, epsilon)() if NORMS[config.norm][0] is PreNormBlock else nn.Identity()
+    """The norm after the last block, which a trunk needs that does not normalise the residual path."""
+    return nn.Identity() if NORMS[config.norm][0] is PostNormBlock else build_norm(config, epsilon)()
 
 
 def build_feed(config: TrunkConfig) -> FeedForward | GatedFeedForward:
@@ -153,16 +159,17 @@ def build_trunk(
         rope_scaling=config.rope_scaling,
         bias=config.bias,
         qkv_bias=config.qkv_bias,
+        qk_norm=partial(NORMS[config.norm][1], eps=epsilon) if config.qk_norm else None,
         score_bias=LinearBias(config.heads) if positions == "alibi" else None,
     )
 
-    def block() -> Block:
-        mixer = build_mixer(config.attention, mixers)
+    def block(attention: str) -> Block:
+        mixer = build_mixer(attention, mixers)
         across = CrossAttention(config.hidden, config.heads, bias=config.bias) if cross else None
         feed = build_experts(config, *experts)
         return NORMS[config.norm][0](mixer, feed, build_norm(config, epsilon), config.dropout, across)
 
-    return Trunk([block() for _ in range(config.layers)])
+    return Trunk([block(attention) for attention in parse_pattern(config.attention, config.layers)])
 
 
 def initialise(module: nn.Module, layers: int = 0, skip: tuple[str, ...] = ()) -> None:

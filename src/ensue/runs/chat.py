@@ -5,20 +5,25 @@ What was read stays in the state: a new message is read after it, and not the wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from ensue.core.errors import InputError
+from ensue.core.files import write_text
+from ensue.core.run_folder import RunFolder
 from ensue.data.chat_template import ChatTemplate, Message
 from ensue.data.tokenizers.subword import SubwordTokenizer
 from ensue.runs.run import Run
 from ensue.runs.stream_detokenizer import StreamDetokenizer
 from ensue.search.prefix_cache import Prefix, shared_prefix
 from ensue.search.sampling import Sampling, next_tokens
+from ensue.tasks.settings import Settings
 
+LANGUAGE = "language"
 CHAT = "chat"
 """The key of config.json: the names of the tokens that begin and end a text, and those that end an answer."""
 
@@ -33,18 +38,19 @@ class Answer:
     """Why it ended: stop (an end token), length (the most tokens), or empty while it goes on."""
 
 
+def can_chat(run: Run) -> bool:
+    """Return whether a run has a chat template."""
+    return run.config.get(CHAT) is not None and run.folder.chat.exists() and isinstance(run.tokenizer, SubwordTokenizer)
+
+
 def chat_template(run: Run) -> ChatTemplate:
     """Return the chat template of a run; raise InputError if it has none."""
-    described, path = run.config.get(CHAT), run.folder.chat
-    if described is None or not path.exists() or not isinstance(run.tokenizer, SubwordTokenizer):
+    if not can_chat(run) or not isinstance(run.tokenizer, SubwordTokenizer):
         hint = "`ensue get smollm2` makes one that can"
         raise InputError("has no chat template, so it cannot chat", where=str(run.folder.path), hint=hint)
+    described, path = run.config[CHAT], run.folder.chat
     run.folder.verify(path.name)
-    given = {described["begin"], described["end"], *described["stop"]} - {""}
-    unknown = sorted(given - set(run.tokenizer.named))
-    if unknown:
-        what = f"its tokenizer has no special token {unknown[0]!a}"
-        raise InputError(what, where=str(run.folder.config), hint="the folder may be damaged")
+    _special_tokens(run, [described["begin"], described["end"], *described["stop"]])
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -52,10 +58,37 @@ def chat_template(run: Run) -> ChatTemplate:
     return ChatTemplate(source, run.tokenizer, described["begin"], described["end"])
 
 
+def inherited_chat(settings: Settings, folder: RunFolder) -> dict[str, Any]:
+    """Copy the chat template of the run that weights come from into a run's folder, and return its facts.
+
+    Both have the same tokenizer. A template that is there already is kept.
+    """
+    path = settings.run.begin_with
+    source = folder.base or (RunFolder(Path(path)) if path else None)
+    if source is None or settings.run.task != LANGUAGE or not (source.config.exists() and source.chat.exists()):
+        return {}
+    described = source.read_config().get(CHAT)
+    if described is None:
+        return {}
+    if not folder.chat.exists():
+        write_text(folder.chat, source.chat.read_text(encoding="utf-8"))
+    return {CHAT: described}
+
+
 def stop_tokens(run: Run) -> frozenset[int]:
-    """Return the tokens that end an answer of a run with a chat template."""
-    named: Mapping[str, int] = run.tokenizer.named  # type: ignore[attr-defined]
-    return frozenset(named[name] for name in run.config[CHAT]["stop"] if name)
+    """Return the tokens that end a text: the end token, unless it ends every line, and those that end an answer."""
+    end = frozenset() if run.tokenizer.lines else frozenset([run.tokenizer.end])
+    return end | _special_tokens(run, run.config[CHAT]["stop"]) if CHAT in run.config else end
+
+
+def _special_tokens(run: Run, names: Iterable[str]) -> frozenset[int]:
+    """Return the special tokens of these names; raise InputError if the tokenizer lacks one."""
+    named: Mapping[str, int] = getattr(run.tokenizer, "named", {})
+    wanted = set(names) - {""}
+    if unknown := sorted(wanted - set(named)):
+        what = f"its tokenizer has no special token {unknown[0]!a}"
+        raise InputError(what, where=str(run.folder.config), hint="the folder may be damaged")
+    return frozenset(named[name] for name in wanted)
 
 
 class Chat:

@@ -15,7 +15,7 @@ from ensue.core.settings import describe, read_toml
 from ensue.data.sources import absolute_sources
 from ensue.runs.init_from import inherited_settings, lends_features, system_and_task
 from ensue.runs.load import Run, load
-from ensue.runs.settings_resolution import check_effects, read_settings, resolve, setting_names
+from ensue.runs.settings_resolution import check_effects, read_settings, resolve, setting_names, with_new_names
 from ensue.tasks.settings import VOCABULARIES, Settings
 from ensue.tasks.table import check_task, model_class, task_spec, trained_by_counting
 from ensue.train.ranks import Ranks
@@ -32,7 +32,7 @@ def flat_settings(
 ) -> dict[str, Any]:
     """The arguments of ``fit`` by the flat names of run.toml."""
     typed = {("tokenizer.kind" if name == "tokenizer" else name): value for name, value in flat.items()}
-    typed |= settings or {}
+    typed |= with_new_names(settings or {})
     typed |= {name: str(Path(typed[name]).absolute()) for name in RUNS if typed.get(name)}
     files = {"data.files": absolute_sources(data), "data.valid": absolute_sources(valid)}
     return typed | {name: paths for name, paths in files.items() if paths}
@@ -84,7 +84,7 @@ def _check_fixed(typed: Mapping[str, Any], system: str, task: str) -> None:
 def check_files(settings: Settings) -> None:
     """Refuse settings without any data."""
     spec = task_spec(settings.run.task)
-    if settings.distil is not None:
+    if settings.distil is not None and spec.labels:
         if not settings.distil.files:
             raise InputError("there is no text for the teacher to label", hint="name some: --unlabelled text.txt")
     elif not settings.data.files and spec.by_name:

@@ -16,6 +16,7 @@ from ensue.core.errors import InputError
 from ensue.kernels.grouped import FILLED, PANEL, GroupedEmbedding, GroupedLinear, GroupedWeight
 from ensue.nn.positions import Rotary
 
+MISFIT = "does not fit config.json"
 CODES = ".codes"
 STORED = (torch.uint8, torch.int8)
 SHARES = (torch.float16, torch.float32)
@@ -33,7 +34,7 @@ def use_groups(model: nn.Module, tensors: Mapping[str, Tensor], where: str) -> N
         try:
             layer = model.get_submodule(name)
         except AttributeError as error:
-            raise InputError(f"does not fit config.json ({name})", where=where) from error
+            raise InputError(f"{MISFIT} ({name})", where=where) from error
         setattr(model.get_submodule(parent), own, _grouped(layer, name, tensors, where))
     for module in list(model.modules()):
         embed = getattr(module, "embed", None)
@@ -49,7 +50,7 @@ def _grouped(layer: nn.Module, name: str, tensors: Mapping[str, Tensor], where: 
     elif type(layer) is nn.Embedding:
         outputs, inputs = layer.num_embeddings, layer.embedding_dim
     else:
-        raise InputError(f"does not fit config.json ({name})", where=where)
+        raise InputError(f"{MISFIT} ({name})", where=where)
     _check(codes, scales, offsets, (outputs, inputs), f"{name}.codes", where)
     assert codes is not None and scales is not None
     if isinstance(layer, nn.Embedding):
@@ -75,7 +76,7 @@ def _check(
             if one is not None
         )
     if not fits:
-        raise InputError(f"does not fit config.json ({name})", where=where, hint="the folder may be damaged")
+        raise InputError(f"{MISFIT} ({name})", where=where, hint="the folder may be damaged")
 
 
 def assign_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
@@ -86,7 +87,7 @@ def assign_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str) 
     wrong = [name for name, tensor in own.items() if not _fits(tensor, whole[name])]
     wrong += [name for name in tensors if name not in own]
     if wrong:
-        raise InputError(f"does not fit config.json ({wrong[0]})", where=where, hint="the folder may be damaged")
+        raise InputError(f"{MISFIT} ({wrong[0]})", where=where, hint="the folder may be damaged")
     model.load_state_dict({name: whole[name].to(tensor.dtype) for name, tensor in own.items()}, assign=True)
     for module in model.modules():
         if isinstance(module, Rotary):

@@ -20,7 +20,6 @@ from ensue.core.settings import describe
 from ensue.core.wording import counted
 from ensue.data.word_vectors import WordVectors
 from ensue.exchange.word2vec import read_word2vec
-from ensue.kernels.grouped import count_grouped
 from ensue.models.backbones import body_of, system_config
 from ensue.models.bidirectional_encoder import features_of
 from ensue.models.conditional import ConditionalModel
@@ -54,8 +53,17 @@ def system_and_task(what: str, model: str, initial: Run | None, file: Mapping[st
         raise InputError(message, hint=f"leave it out, or fit one of them in place of {what}")
     if what not in SYSTEMS:
         raise unknown_name("system or task", what, [*SYSTEMS, *_tasks_by_name()])
+    if initial is not None and _is_kind_of(initial.system, what):
+        what = initial.system  # a llama is a gpt
     task = str(file.get("task", ""))
     return what, task if task and file.get("system") == what else task_name(what)
+
+
+def _is_kind_of(system: str, other: str) -> bool:
+    """True if a system is another one with other default settings and nothing else of its own."""
+    own, given = SYSTEMS.load(system), SYSTEMS.load(other)
+    changed = {name for name in vars(own) if not name.startswith("__")}
+    return own is not given and issubclass(own, given) and changed <= {"Config", "expect", "presets"}
 
 
 def _tasks_by_name() -> list[str]:
@@ -128,9 +136,6 @@ def init_weights(
     same_task, labels = initial.task == settings.run.task, getattr(getattr(corpus, "encoding", None), "labels", ())
     same_labels = tuple(initial.config.get("data", {}).get("labels", ())) == labels
     target, source = model, initial.model
-    if isinstance(source, nn.Module) and count_grouped(source):
-        hint = "convert a GGUF file of F16 or F32 weights, and name that run"
-        raise InputError("its weights have 4 or 8 bits, which cannot be trained", where=path, hint=hint)
     if not (same_task and same_labels):
         target, source = body_of(model), body_of(source)
     weights = source.state_dict()

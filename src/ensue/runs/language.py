@@ -16,6 +16,7 @@ from ensue.data.tokenizers.protocol import encode_utf8
 from ensue.data.tokens import TokenizedText, tokenize, tokenize_text
 from ensue.measure.language import LanguageScore, log_probs
 from ensue.nn.recurrent import Recurrent
+from ensue.runs.chat import stop_tokens
 from ensue.runs.run import Run, Text
 from ensue.runs.stream_detokenizer import OVERLAP, decode_after
 from ensue.search.sampling import Sampling, next_distribution, sample
@@ -96,8 +97,7 @@ class LanguageRun(Run):
         """Sample continuations of a prompt; ``options`` are those of ``ensue.search.sampling.Sampling``."""
         self._check_steps("generate text")
         ids = prompt_tokens(self.tokenizer, prompt, self.direction)
-        end = None if self.tokenizer.lines else self.tokenizer.end
-        samples = sample(self.model_for(int8), ids, Sampling(**options), end)
+        samples = sample(self.model_for(int8), ids, Sampling(**options), stop_tokens(self))
         return [Text(self._decode(ids[1:].tolist(), one.tokens), one) for one in samples]
 
     def _decode(self, prompt: list[int], tokens: Sequence[int]) -> str:

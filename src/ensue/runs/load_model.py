@@ -16,44 +16,48 @@ from ensue.core.memory import keep_freed_memory, trim_memory
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import build
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.exchange.tensor_files import TYPES
 from ensue.models.backbones import build_body, system_config
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.models.ngram import NGram
 from ensue.nn.planning import without_storage
+from ensue.runs.adapted_weights import use_adapters
 from ensue.runs.grouped_weights import assign_tensors, has_groups, use_groups
 from ensue.runs.memory_check import check_parts
-from ensue.runs.save_weights import DTYPES
 from ensue.tasks.labels.features import features_from_config, set_spelling
 from ensue.tasks.table import model_class
 
-TYPES = {name: dtype for dtype, name in DTYPES.items()}
-"""Types of tensors by their names in a file."""
-
 
 def load_model(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenizer | None) -> Any:
-    """Return the model of a run, a plain ``torch.nn.Module``; its weights are mapped from the file."""
+    """Return the model of a run, a plain ``torch.nn.Module``; its weights are mapped from the file.
+
+    A run of adapters has its weights in ``base``.
+    """
     keep_freed_memory()
-    header = read_header(folder.weights)
+    weights = (folder.base or folder).weights
+    header = read_header(weights)
     shapes = {name: tuple(tensor.shape) for name, tensor in header.items()}
     with folder.config_errors():
         planned = plan_model(config, len(shapes))
     if tokenizer is not None:
         check_vocabulary(folder, system_config(planned).vocabulary, tokenizer)
     if isinstance(planned, NGram):  # its tables are those of the file, of any length
-        with errors_in(folder.weights, RuntimeError):
-            return planned.adopt(read_tensors(folder.weights)).eval()
+        with errors_in(weights, RuntimeError):
+            return planned.adopt(read_tensors(weights)).eval()
     if has_groups(header):
-        use_groups(planned, header, str(folder.weights))
-        check_shapes(planned, shapes, folder.weights)
-        assign_tensors(planned, read_tensors(folder.weights), str(folder.weights))
+        use_groups(planned, header, str(weights))
+        check_shapes(planned, shapes, weights)
+        assign_tensors(planned, read_tensors(weights), str(weights))
+        if folder.base is not None:
+            use_adapters(planned, read_tensors(folder.weights), str(folder.weights))
         trim_memory()  # of reading a large tokenizer
         return planned.eval()
-    check_shapes(planned, shapes, folder.weights)
+    check_shapes(planned, shapes, weights)
     with folder.config_errors():
         model = build_from_config(config)
     if tokenizer is not None:
         set_spelling(model, tokenizer)
-    set_weights(model, read_tensors(folder.weights), folder.weights)
+    set_weights(model, read_tensors(weights), weights)
     return model.eval()
 
 

@@ -10,6 +10,7 @@ import torch
 from ensue.core.device import check_device
 from ensue.core.errors import InputError
 from ensue.core.memory import MEMORY_VARIABLE, available_memory
+from ensue.core.run_folder import RunFolder
 from ensue.core.schema import MAX_WHOLE
 from ensue.core.sizes import size_in_words
 from ensue.measure.cost import training_state_bytes
@@ -38,20 +39,25 @@ def check_parts(values: Mapping[str, Any], most: int = MAX_PARTS) -> None:
             raise InputError(f"{count} {name} cannot be built", hint=f"at most {most:,} can")
 
 
-def check_memory(settings: Settings, ranks: Ranks, corpus: Any = None) -> None:
+def check_memory(settings: Settings, ranks: Ranks, corpus: Any = None, base: RunFolder | None = None) -> None:
     """Refuse a model whose weights, gradients and optimiser state alone exceed the memory.
 
-    Without ``corpus`` the vocabulary has its smallest size, so nothing is refused that might fit.
+    Without ``corpus`` the vocabulary has its smallest size, so nothing is refused that might fit. ``base`` has the
+    weights in groups that adapters are trained beside; they are mapped from its file.
     """
     check_parts(settings.model)
     values = _model_values(settings, corpus)
     model = _meta_model(model_class(settings.run.system, settings.run.task), values) if values is not None else None
     if model is None:
         return
+    whole = sum(p.nbytes for p in model.parameters())
+    task_spec(settings.run.task).prepare_model(settings, model, corpus)
     device = ranks.device(check_device(settings.run.device))
     memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else available_memory()
     shards = ranks.world_size if settings.train.shard else 1
     needed = [size // shards for size in training_state_bytes(model, settings.train)]
+    if base is not None:
+        needed[0] += (base.base or base).weights.stat().st_size - whole
     if sum(needed) <= memory:
         return
     sizes = [size_in_words(size) for size in (sum(needed), *needed, memory)]

@@ -57,11 +57,13 @@ def held_out_note(held_out: dict[str, Any]) -> str:
 
 def _sources(settings: Settings) -> list[str]:
     """Rows for the training data: files, and a teacher."""
-    if settings.distil is None:
-        return [f"| {task_spec(settings.run.task).data} | {', '.join(settings.data.files)} |"]
+    spec = task_spec(settings.run.task)
+    teacher = [f"| teacher | {settings.run.teacher} |"] if settings.distil is not None else []
+    if settings.distil is None or not spec.labels:
+        return [*teacher, f"| {spec.data} | {', '.join(settings.data.files)} |"]
     texts = f"| texts that the teacher labelled | {', '.join(settings.distil.files)} |"
     examples = [f"| examples | {', '.join(settings.data.files)} |"] if settings.data.files else []
-    return [f"| teacher | {settings.run.teacher} |", texts, *examples]
+    return [*teacher, texts, *examples]
 
 
 def _features(features: dict[str, Any]) -> str:

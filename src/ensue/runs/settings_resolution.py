@@ -31,6 +31,8 @@ COUNTERPARTS = (
     ("data.eval_tokens", "data.eval_pairs"),
 )
 """Pairs of settings with the same purpose, of which a task has one."""
+RENAMED = {"train.adapters": "train.lora", "train.adapters_alpha": "train.lora_alpha"}
+"""Settings of older versions, and their names now."""
 OPTIONAL_TABLES = {
     "distil": ("teacher", "a student with a teacher", "use `ensue distil`"),
     "features": ("features.run", "features of a run", "name one: --from runs/elmo"),
@@ -41,7 +43,9 @@ OPTIONAL_TABLES = {
 def tables(system: str, task: str = "") -> Mapping[str, type[Any]]:
     """The tables of run.toml for a system and a task; without a task for the system's own."""
     spec = task_spec(task or task_name(system))
-    return {**spec.settings, "train": spec.counting} if trained_by_counting(system, spec.name) else spec.settings
+    if not trained_by_counting(system, spec.name):
+        return spec.settings
+    return {**{name: kind for name, kind in spec.settings.items() if name != "distil"}, "train": spec.counting}
 
 
 def defaults_of_tasks(name: str) -> dict[str, Any]:
@@ -101,13 +105,18 @@ def check_effects(settings: Settings, typed: Iterable[str]) -> None:
         raise InputError(f"{settings.run.system} counts: there is nothing to compile", hint="leave out --compile")
 
 
+def with_new_names(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of this version or an older one, under the names of this one."""
+    return {RENAMED.get(name, name): value for name, value in flat.items()}
+
+
 def read_settings(path: Path, system: str = "", task: str = "", report: Report = silent) -> dict[str, Any]:
     """A run.toml as flat names, for a system and task or those it names.
 
     Older versions wrote the settings of every task, and those of gradients for systems that count. They have no effect
     and are left out, those of other tasks with a note if they are not at their default.
     """
-    flat = read_toml(path)
+    flat = with_new_names(read_toml(path))
     system, task = system or str(flat.get("system", "")), task or str(flat.get("task", ""))
     flat = without_unused(system, task or task_name(system), flat)
     own = set(setting_names(system, task))
@@ -132,9 +141,9 @@ def resolve(system: str, *, task: str = "", preset: str = "", layers: list[Mappi
         flat.pop("train.epochs", None)
     for layer in layers:
         flat.update(layer)
-    if initialised and not any("train.lr" in layer for layer in layers):
-        rate = spec.tuning_rate(system, flat)
-        flat |= {} if rate is None else {"train.lr": rate}
+    if initialised:
+        tuning = spec.tuning_settings(system, flat)
+        flat |= {name: value for name, value in tuning.items() if not any(name in layer for layer in layers)}
     flat |= {"system": system, "task": task, "preset": chosen}
     check_own(system, task, flat)
     kinds = _needed_tables(system, spec, flat)

@@ -13,7 +13,7 @@ Legend: R rows, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ensue.search.model_step import model_step, set_eval
-from ensue.search.prefix_cache import Prefix, PrefixCache
+from ensue.search.model_step import StepOutput, model_step, select_rows, set_eval
+from ensue.search.prefix_cache import PrefixCache
 from ensue.search.sampling import Sampling, next_tokens
 
 
@@ -83,13 +83,22 @@ def _draw(row: Row, log_probs: Tensor) -> DrawnToken | Exception:
         return error
 
 
+def _repeated(output: StepOutput, counts: Sequence[int]) -> tuple[Any, Tensor]:
+    """The state and the logits of each row so many times, each with a buffer of its own."""
+    index = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts)).to(output.logits.device)
+    state = select_rows(output.state, index, len(counts))
+    if len(index) > len(counts):  # rows that share a buffer would write into one that grows by all of them
+        state = type(state).joined([state])
+    return state, output.logits.index_select(0, index)
+
+
 class ContinuousBatch:
     """The rows that a language model is generating."""
 
-    def __init__(self, model: Any, prefixes: PrefixCache | None = None) -> None:
-        """With ``prefixes`` the states of rows that leave are stored, for rows that begin alike."""
+    def __init__(self, model: Any, prefixes: PrefixCache | None = None, *, store: bool = True) -> None:
+        """With ``prefixes`` the states of rows that leave are stored, for rows that begin alike, if ``store``."""
         set_eval(model)
-        self.model, self.prefixes = model, prefixes
+        self.model, self.prefixes, self._stores = model, prefixes, store
         self.rows: list[Row] = []
         self._state: Any = None
         self._logits = torch.zeros(0, 0)  # (R, V), for the next token of each row
@@ -99,28 +108,37 @@ class ContinuousBatch:
 
     @torch.no_grad()
     def join(self, rows: Sequence[Row]) -> None:
-        """Read the prompts of new rows, in batches of equal length; they take part in the next step."""
-        known, new = self._known_prefixes(rows)
-        new.sort(key=lambda row: len(row.prompt))
-        states, logits = [], []
-        for row, prefix in known:
-            output = model_step(self.model, row.prompt[None, len(prefix.tokens) :], prefix.state)
-            states.append(output.state)
-            logits.append(output.logits)
-        for _, equal in groupby(new, key=lambda row: len(row.prompt)):
-            prompts = torch.stack([row.prompt for row in equal])
-            output = model_step(self.model, prompts, self.model.start(len(prompts)))
-            states.append(output.state)
-            logits.append(output.logits)
-        self._add([*(row for row, _ in known), *new], states, logits)
+        """Read the prompts of new rows, in batches of equal length; they take part in the next step.
 
-    def _known_prefixes(self, rows: Sequence[Row]) -> tuple[list[tuple[Row, Prefix]], list[Row]]:
-        """Rows whose beginning was read before, with its state, and the others."""
-        if self.prefixes is None:
-            return [], list(rows)
-        found = [(row, self.prefixes.take(row.prompt.tolist())) for row in rows]
-        known = [(row, prefix) for row, prefix in found if prefix is not None]
-        return known, [row for row, prefix in found if prefix is None]
+        Equal prompts are read once.
+        """
+        alike: dict[tuple[int, ...], list[Row]] = {}
+        for row in rows:
+            alike.setdefault(tuple(row.prompt.tolist()), []).append(row)
+        joined, states, logits = [], [], []
+        for prompts, output in self._read(list(alike), rows[0].prompt.device if rows else None):
+            state, values = _repeated(output, [len(alike[prompt]) for prompt in prompts])
+            states.append(state)
+            logits.append(values)
+            joined += [row for prompt in prompts for row in alike[prompt]]
+        self._add(joined, states, logits)
+
+    def _read(
+        self, prompts: Sequence[tuple[int, ...]], device: torch.device | None
+    ) -> Iterator[tuple[list[tuple[int, ...]], StepOutput]]:
+        """Read prompts, those whose beginning was read before from there on, and yield them with their outputs."""
+        new = []
+        for prompt in prompts:
+            prefix = None if self.prefixes is None else self.prefixes.take(prompt)
+            if prefix is None:
+                new.append(prompt)
+            else:
+                rest = torch.tensor([prompt[len(prefix.tokens) :]], device=device)
+                yield [prompt], model_step(self.model, rest, prefix.state)
+        for _, equal in groupby(sorted(new, key=len), key=len):
+            several = list(equal)
+            block = torch.tensor(several, device=device)
+            yield several, model_step(self.model, block, self.model.start(len(several)))
 
     @torch.no_grad()
     def pause(self, rows: Sequence[Row]) -> list[PausedRow]:
@@ -184,7 +202,7 @@ class ContinuousBatch:
 
     def _store(self, left: Mapping[int, Sequence[int]]) -> None:
         """Store the states of rows by number, with what each read after its prompt."""
-        for number, after in left.items() if self.prefixes is not None else ():
+        for number, after in left.items() if self.prefixes is not None and self._stores else ():
             assert self.prefixes is not None
             read = [*self.rows[number].prompt.tolist(), *after]
             state = self._state.rows(torch.tensor([number], device=self._logits.device))

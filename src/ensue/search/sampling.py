@@ -12,6 +12,7 @@ Legend: N sentences, n samples of each, R rows, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -58,7 +59,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A sampled continuation: its tokens, their log-probabilities, and whether it ended with the end token."""
+    """A sampled continuation: its tokens, their log-probabilities, and whether the last one is an end token."""
 
     tokens: list[int]
     log_probs: list[float]
@@ -133,14 +134,13 @@ def _most_probable(p: Tensor, mass: float) -> tuple[Tensor, Tensor]:
     return ordered.values, ordered.indices
 
 
-def sample(model: Any, prompt: Tensor, how: Sampling, end: int | None = None) -> list[Sample]:
-    """Draw ``how.n`` continuations of the tokens ``prompt`` (T,) with a language model; the token ``end`` ends one."""
+def sample(model: Any, prompt: Tensor, how: Sampling, ends: Collection[int] = ()) -> list[Sample]:
+    """Draw ``how.n`` continuations of the tokens ``prompt`` (T,) with a language model; each of ``ends`` ends one."""
     set_eval(model)
+    sampler = _Sampler(how, ends, [how.tokens], trace=False)
     with torch.no_grad():
-        first = model_step(model, prompt[None], model.start(1))
-        result = _Sampler(how, end, [how.tokens], trace=False).run(model, first)[0]
-    ends = [] if end is None else [end]
-    return [Sample(h.tokens + ends * h.ended, h.log_probs, h.ended) for h in result.hypotheses]
+        sampler.run(model, model_step(model, prompt[None], model.start(1)))
+    return [Sample(row.tokens, row.log_probs, not sampler.open(row)) for row in sampler.rows[0]]
 
 
 def draw(
@@ -148,7 +148,7 @@ def draw(
     state: Any,
     begin: int | Tensor,
     *,
-    end: int | None,
+    ends: Collection[int],
     longest: int | Tensor | None = None,
     how: Sampling,
     trace: bool = False,
@@ -160,7 +160,7 @@ def draw(
     set_eval(model)
     first, most = expand_start(begin, how.tokens if longest is None else longest, state)
     with torch.no_grad():
-        return _Sampler(how, end, most.tolist(), trace).run(model, model_step(model, first[:, None], state))
+        return _Sampler(how, ends, most.tolist(), trace).run(model, model_step(model, first[:, None], state))
 
 
 class _Row(NamedTuple):
@@ -174,8 +174,8 @@ class _Row(NamedTuple):
 class _Sampler:
     """Samples for a batch of N sentences, n rows each; a sentence leaves when all its rows have ended."""
 
-    def __init__(self, how: Sampling, end: int | None, longest: list[int], trace: bool) -> None:
-        self.how, self.end, self.longest = how, end, longest
+    def __init__(self, how: Sampling, ends: Collection[int], longest: list[int], trace: bool) -> None:
+        self.how, self.ends, self.longest = how, frozenset(ends), longest
         self.rows = [[_Row([], [], []) for _ in range(how.n)] for _ in longest]
         self.traces = [Trace("greedy" if how.temperature == 0 else "sampling") for _ in longest] if trace else None
         self.generators = [torch.Generator().manual_seed((how.seed + number) % 2**63) for number in range(len(longest))]
@@ -208,20 +208,21 @@ class _Sampler:
         for at, token in enumerate(chosen[:, 0].tolist()):
             sentence = active[at // n]
             row = self.rows[sentence][at % n]
-            if self._open(row):
+            if self.open(row):
                 if self.traces is not None:
                     self._record(self.traces[sentence], row, token, log_probs[at], p[at])
                 row.tokens.append(token)
                 row.log_probs.append(values[at])
         return chosen
 
-    def _open(self, row: _Row) -> bool:
-        return not row.tokens or row.tokens[-1] != self.end
+    def open(self, row: _Row) -> bool:
+        """True if the row has not drawn an end token."""
+        return not row.tokens or row.tokens[-1] not in self.ends
 
     def _done(self, sentence: int) -> bool:
         rows = self.rows[sentence]
         return len(max((row.tokens for row in rows), key=len)) == self.longest[sentence] or not any(
-            map(self._open, rows)
+            map(self.open, rows)
         )
 
     def _record(self, trace: Trace, row: _Row, token: int, log_probs: Tensor, p: Tensor) -> None:
@@ -241,7 +242,7 @@ class _Sampler:
         """The samples of a sentence, and on request their trace."""
         drawn = []
         for row in self.rows[sentence]:
-            ended, total = not self._open(row), sum(row.log_probs)
+            ended, total = not self.open(row), sum(row.log_probs)
             drawn.append(Hypothesis(row.tokens[: len(row.tokens) - ended], row.log_probs, total, total, ended))
         if self.traces is None:
             return SearchResult(drawn)

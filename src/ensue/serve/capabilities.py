@@ -5,6 +5,7 @@ translate   translation                                   attention   attention 
 inside      gates, states and gradients                   words       static word vectors
 senses      contextual word vectors                       predict     labels
 fill        masked tokens                                 forecast    time series
+chat        conversations, by a chat template
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from collections.abc import Callable
 from ensue.core.errors import InputError
 from ensue.look.attention import attends
 from ensue.look.senses import has_context_vectors
+from ensue.runs.chat import can_chat
 from ensue.runs.forecast import ForecastRun
+from ensue.runs.language import LanguageRun
 from ensue.runs.load import Run
 from ensue.serve.schemas import Score, SeriesInfo
 
@@ -57,11 +60,18 @@ def _has_word_vectors(run: Run) -> bool:
         return False
 
 
+def context_size(run: Run) -> int | None:
+    """The number of tokens that a language model sees at once; None if there is no limit, and for other runs."""
+    size: int | None = run.model.traits.context if isinstance(run, LanguageRun) else None
+    return size
+
+
 MODEL_CAPABILITIES: dict[str, Callable[[Run], bool]] = {
     "attention": lambda run: run.spec.reads_text and attends(run),
     "words": _has_word_vectors,
     "senses": has_context_vectors,
+    "chat": lambda run: "write" in run.capabilities and can_chat(run),
 }
 """Capabilities that depend on the model; the others are the task's, in ``Run.capabilities``."""
-ORDER = ("next", "write", "translate", "attention", "inside", "words", "senses", "predict", "fill", "forecast")
+ORDER = ("next", "write", "chat", "translate", "attention", "inside", "words", "senses", "predict", "fill", "forecast")
 """The order of the page's tabs."""

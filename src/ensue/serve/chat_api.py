@@ -16,6 +16,7 @@ from ensue.core.errors import InputError
 from ensue.runs.chat import stop_tokens
 from ensue.runs.stream_detokenizer import StreamDetokenizer
 from ensue.search.continuous_batching import Row
+from ensue.serve.chat_log_probs import chat_log_probs
 from ensue.serve.chat_schemas import ChatChoice, ChatChunk, ChatCompletion, ChatPiece, ChatRequest, Delta
 from ensue.serve.completion_choices import ChoiceBuilder
 from ensue.serve.completions_api import (
@@ -30,6 +31,9 @@ from ensue.serve.completions_api import (
 from ensue.serve.errors import ApiError
 from ensue.serve.model_registry import ServedModel
 
+TEXT_ONLY = ("tools", "functions", "response_format")
+"""Options that ask for something else than text."""
+
 
 async def create_chat_completion(
     model: ServedModel, body: ChatRequest, request: Request
@@ -37,7 +41,10 @@ async def create_chat_completion(
     """Answer a conversation."""
     model.engine()  # raises ApiError if the model cannot complete text
     if name := body.unsupported:
-        raise ApiError(400, f"{name} is not supported", param=name)
+        why = ": models here answer with plain text" if name in TEXT_ONLY else ""
+        raise ApiError(400, f"{name} is not supported{why}", param=name)
+    if body.top_logprobs and not body.logprobs:
+        raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs")
     builders = _builders(model, body, await _prompt(model, body, request))
     prompt_tokens = len(builders[0].prompt)
     facts: dict[str, Any] = {
@@ -52,19 +59,26 @@ async def create_chat_completion(
             async for builder, piece, _ in pieces:
                 texts[builder.index] += piece
         choices = [
-            ChatChoice(index=one.index, message=Delta(role="assistant", content=text), finish_reason=one.finish_reason)
+            ChatChoice(
+                index=one.index,
+                message=Delta(role="assistant", content=text),
+                finish_reason=one.finish_reason,
+                logprobs=chat_log_probs(one),
+            )
             for one, text in zip(builders, texts)
         ]
         return ChatCompletion(**facts, choices=choices, usage=usage_of(prompt_tokens, builders))
     started: set[int] = set()
 
     def chunk(piece: Piece) -> str:
-        builder, text, _ = piece
+        builder, text, start = piece
         role = None if builder.index in started else "assistant"
         started.add(builder.index)
         delta = Delta(role=role, content=text)  # type: ignore[arg-type]
-        choice = ChatPiece(index=builder.index, delta=delta, finish_reason=builder.finish_reason)
-        return event(ChatChunk(**facts, choices=[choice]))
+        found = chat_log_probs(builder, start)
+        choice = ChatPiece(index=builder.index, delta=delta, finish_reason=builder.finish_reason, logprobs=found)
+        usage = usage_of(prompt_tokens, builders) if body.usage_always else None
+        return event(ChatChunk(**facts, choices=[choice], usage=usage))
 
     def last() -> Sequence[str]:
         usage = ChatChunk(**facts, choices=[], usage=usage_of(prompt_tokens, builders))
@@ -93,7 +107,7 @@ def _builders(model: ServedModel, body: ChatRequest, prompt: list[int]) -> list[
     run, seed = model.run, secrets.randbelow(2**62) if body.seed is None else body.seed
     builders = []
     for number in range(body.choices):
-        row = Row(torch.tensor(prompt), body.sampling(number, seed), ends=stop_tokens(run))
+        row = Row(torch.tensor(prompt), body.sampling(number, seed), stop_tokens(run), body.top or 0)
         detokenizer = StreamDetokenizer(run.tokenizer, prompt, body.stops)
-        builders.append(ChoiceBuilder(number, row, prompt, detokenizer, run.tokenizer, None))
+        builders.append(ChoiceBuilder(number, row, prompt, detokenizer, run.tokenizer, body.top))
     return builders

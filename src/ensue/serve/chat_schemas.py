@@ -47,23 +47,16 @@ class ChatRequest(SamplingRequest):
     max_completion_tokens: Annotated[int, Field(ge=1, le=4096)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    """The number of alternatives to return with each token; with ``logprobs`` only."""
     response_format: ResponseFormat | None = None
     tools: Annotated[list[Any], Field(max_length=128)] | None = None
     functions: Annotated[list[Any], Field(max_length=128)] | None = None
-    """From ``logprobs`` on these are OpenAI's; they are rejected if they would have an effect."""
+    """The last three are OpenAI's; they are rejected if they would have an effect."""
 
     @property
     def unsupported(self) -> str:
         """The first option that is set but not supported, or an empty string."""
-        names = (
-            "tools",
-            "functions",
-            "logprobs",
-            "top_logprobs",
-            "frequency_penalty",
-            "presence_penalty",
-            "logit_bias",
-        )
+        names = ("tools", "functions", "frequency_penalty", "presence_penalty", "logit_bias")
         other = self.response_format is not None and self.response_format.type != "text"
         return next((name for name in names if getattr(self, name)), "response_format" if other else "")
 
@@ -71,6 +64,39 @@ class ChatRequest(SamplingRequest):
     def tokens(self) -> int:
         """Maximum number of tokens of each answer."""
         return self.max_completion_tokens or self.max_tokens or DEFAULT_TOKENS
+
+    @property
+    def top(self) -> int | None:
+        """The number of alternatives with each token; None if log-probabilities are not asked for."""
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    @property
+    def usage_always(self) -> bool:
+        """True if every piece of a stream should have the usage so far."""
+        return bool(self.stream_options and self.stream_options.continuous_usage_stats)
+
+
+class Alternative(BaseModel):
+    """A token that was possible, and its log-probability."""
+
+    token: str
+    """Its text, or its name if it is part of a character or a special token."""
+    logprob: float
+    """ln P before temperature, top-k and top-p; at least -9999."""
+    bytes: list[int] | None
+    """Its bytes in UTF-8, which may be part of a character; null for a special token."""
+
+
+class TokenLogProb(Alternative):
+    """A token of an answer, and the most probable ones in its position."""
+
+    top_logprobs: list[Alternative]
+
+
+class ChatLogProbs(BaseModel):
+    """The tokens of an answer, or of a piece of one, without the token that ended it."""
+
+    content: list[TokenLogProb]
 
 
 class Delta(BaseModel):
@@ -86,7 +112,7 @@ class ChatChoice(BaseModel):
     index: int
     message: Delta
     finish_reason: Literal["stop", "length"] | None
-    logprobs: None = None
+    logprobs: ChatLogProbs | None = None
 
 
 class ChatCompletion(BaseModel):
@@ -106,7 +132,7 @@ class ChatPiece(BaseModel):
     index: int
     delta: Delta
     finish_reason: Literal["stop", "length"] | None
-    logprobs: None = None
+    logprobs: ChatLogProbs | None = None
 
 
 class ChatChunk(BaseModel):

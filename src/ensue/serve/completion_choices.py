@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer, first_token
 from ensue.measure.language import log_probs, most_probable
 from ensue.runs.run import Run
 from ensue.runs.stream_detokenizer import OVERLAP, StreamDetokenizer, added_text
@@ -41,15 +41,17 @@ class ChoiceBuilder:
     """Number of alternatives to return with each token; None if log-probabilities are not asked for."""
     echo: Echo = Echo()
     tokens: list[int] = field(default_factory=list)
-    log_probs: LogProbs = field(default_factory=_empty)
+    drawn: list[DrawnToken] = field(default_factory=list)
+    """The tokens with their log-probabilities, if asked for."""
+    offsets: list[int] = field(default_factory=list)
+    """Where the text of each of them begins."""
     finish_reason: Literal["stop", "length"] | None = None
 
     def add(self, drawn: DrawnToken) -> str:
         """Add a token; return the text that is now certain."""
         if self.top is not None:
-            before, best = [*self.prompt, *self.tokens], drawn.best if self.top else None
-            offset = len(self.echo.text) + self.detokenizer.size
-            _append(self.log_probs, self.tokenizer, before, drawn.token, drawn.log_prob, best, offset)
+            self.drawn.append(drawn)
+            self.offsets.append(len(self.echo.text) + self.detokenizer.size)
         self.tokens.append(drawn.token)
         text = "" if drawn.ended else self.detokenizer.add(drawn.token)
         if drawn.last and not self.detokenizer.stopped:
@@ -62,10 +64,18 @@ class ChoiceBuilder:
         """The log-probabilities from token ``start`` on, if asked for; those of an echoed prompt come first."""
         if self.top is None:
             return None
-        own = LogProbs(**{name: values[start:] for name, values in self.log_probs})
+        own = _empty()
+        for position in range(start, len(self.drawn)):
+            drawn, before = self.drawn[position], self.before(position)
+            best = drawn.best if self.top else None
+            _append(own, self.tokenizer, before, drawn.token, drawn.log_prob, best, self.offsets[position])
         if start or self.echo.log_probs is None:
             return own
         return LogProbs(**{name: values + getattr(own, name) for name, values in self.echo.log_probs})
+
+    def before(self, position: int) -> list[int]:
+        """The tokens before a position, as many as its text depends on."""
+        return [*self.prompt[-OVERLAP:], *self.tokens[max(0, position - OVERLAP) : position]]
 
 
 def _append(
@@ -92,7 +102,7 @@ def echo_of(run: Run, prompt: Sequence[int], top: int | None) -> Echo:
     text = tokenizer.decode(list(prompt)) if prompt else ""
     if top is None or not prompt:
         return Echo(text)
-    ids = torch.tensor([tokenizer.end, *prompt]).numpy()
+    ids = torch.tensor([first_token(tokenizer), *prompt]).numpy()
     echo, offset = _empty(), 0
     for position, (token, log_prob, likely) in enumerate(
         zip(prompt, log_probs(run.model, ids, 1), most_probable(run.model, ids, top))

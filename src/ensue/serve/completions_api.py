@@ -14,7 +14,9 @@ import torch
 from fastapi import Request
 from fastapi.responses import StreamingResponse
 
-from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer, first_token
+from ensue.runs.chat import stop_tokens
+from ensue.runs.run import Run
 from ensue.runs.stream_detokenizer import StreamDetokenizer
 from ensue.search.continuous_batching import DrawnToken, Row
 from ensue.serve.completion_choices import ChoiceBuilder, Echo, echo_of
@@ -53,7 +55,7 @@ async def create_completion(
     echoes = [Echo() for _ in prompts]
     if body.echo:
         echoes = await model.ask(lambda _: [echo_of(model.run, prompt, body.logprobs) for prompt in prompts], request)
-    builders = _choice_builders(body, prompts, echoes, model.run.tokenizer)
+    builders = _choice_builders(body, prompts, echoes, model.run)
     facts: dict[str, Any] = {"id": f"cmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model.name}
     prompt_tokens = sum(map(len, prompts))
     ahead = MAX_AHEAD if body.stream else None
@@ -119,15 +121,15 @@ def _token_ids(prompt: str | list[int], tokenizer: Tokenizer) -> list[int]:
 
 
 def _choice_builders(
-    body: CompletionRequest, prompts: Sequence[list[int]], echoes: Sequence[Echo], tokenizer: Tokenizer
+    body: CompletionRequest, prompts: Sequence[list[int]], echoes: Sequence[Echo], run: Run
 ) -> list[ChoiceBuilder]:
     """A builder for every choice of every prompt."""
     seed = secrets.randbelow(2**62) if body.seed is None else body.seed
-    ends = frozenset() if tokenizer.lines else frozenset([tokenizer.end])
+    tokenizer, ends = run.tokenizer, stop_tokens(run)
     builders: list[ChoiceBuilder] = []
     for prompt, echo in zip(prompts, echoes):
         for number in range(body.choices):
-            ids = torch.tensor([tokenizer.end, *prompt])
+            ids = torch.tensor([first_token(tokenizer), *prompt])
             row = Row(ids, body.sampling(number, seed), ends, body.logprobs or 0)
             detokenizer = StreamDetokenizer(tokenizer, prompt, body.stops)
             builders.append(ChoiceBuilder(len(builders), row, prompt, detokenizer, tokenizer, body.logprobs, echo))

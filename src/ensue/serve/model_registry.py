@@ -16,7 +16,7 @@ from ensue.core.events import Report
 from ensue.data.chat_template import ChatTemplate
 from ensue.runs.chat import chat_template
 from ensue.runs.load import Run
-from ensue.serve.capabilities import capabilities, series_info, validation_scores
+from ensue.serve.capabilities import capabilities, context_size, series_info, validation_scores
 from ensue.serve.engine import Engine, EngineClosed, QueueFull, ReaderTooSlow
 from ensue.serve.errors import ApiError
 from ensue.serve.path_names import PathNames
@@ -45,6 +45,7 @@ class ServedModel:
             can=capabilities(run),
             figures=validation_scores(run),
             series=series_info(run),
+            context=context_size(run),
         )
 
     def require(self, kind: type[Kind], action: str) -> Kind:

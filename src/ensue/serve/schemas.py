@@ -62,6 +62,8 @@ class StreamOptions(RequestSchema):
     """Options of a stream."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+    """Every piece of a chat answer has the usage so far (vLLM's option): a client that stops early knows it too."""
 
 
 class SamplingRequest(ModelRequest):
@@ -244,6 +246,8 @@ class ModelCard(BaseModel):
     figures: list[Score] = []
     """Scores on held-out data."""
     series: SeriesInfo | None = None
+    context: int | None = None
+    """The number of tokens that a language model sees at once; null if there is no limit."""
 
 
 class ModelList(BaseModel):

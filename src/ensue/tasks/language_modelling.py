@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,13 @@ from ensue.core.events import Report, abandon_when, report_notes, silent
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, isolated_rng
 from ensue.core.settings import check
+from ensue.core.table import load_target
 from ensue.data.batches import StreamBatches, WindowBatches
 from ensue.data.dates import DATES
 from ensue.data.reading import measure_text, table_text_source
 from ensue.data.sources import Slice, Source, is_builtin
 from ensue.data.splitting import hold_out
-from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.data.tokenizers.protocol import Tokenizer, first_token
 from ensue.data.tokenizers.registry import fit_tokenizer, resolve_tokenizer
 from ensue.data.tokens import TokenizedText, tokenize
 from ensue.data.waves import WAVES
@@ -30,6 +31,7 @@ from ensue.measure.language import LanguageScore, language_score, stream_count, 
 from ensue.models.language import LanguageModel
 from ensue.models.layer_depths import layers_of, parameter_depths
 from ensue.models.table import SYSTEMS
+from ensue.nn.adapters import adapt, adaptable, merge
 from ensue.search.sampling import Sampling, sample
 from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings
 from ensue.tasks.spec import Corpus, Measure, RaceSpec, Task, TrainingOptions, race_heading, saved_tokenizer
@@ -45,6 +47,10 @@ SMALL_TEXT = 150_000
 """Smaller texts, in bytes, are tokenised by characters where no tokenizer is named."""
 TRAIN_LENGTH = 64
 """Tokens of a training row, for models without a limit of context."""
+ADAPTER_LENGTH = 256
+"""Tokens of a training row, at most, where adapters are trained: published models have a context of thousands."""
+ADAPTER_TRAINING = {"train.lr": 2e-3, "train.batch": 2, "train.weight_decay": 0.0}
+"""Training settings of adapters where others are not typed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +73,20 @@ class TextSettings(DataSettings):
     def __post_init__(self) -> None:
         super(TextSettings, self).__post_init__()
         check(self, "direction", self.direction in ("forward", "backward"), "forward or backward")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LanguageDistilSettings:
+    """How a student learns the next token from its teacher, under ``distil.`` in run.toml."""
+
+    weight: float = 0.5
+    """The weight of the teacher's distributions; the rest is that of the text's own tokens."""
+    temperature: float = 1.0
+    """The temperature of the softmax over logits: above 1, improbable tokens count for more."""
+
+    def __post_init__(self) -> None:
+        check(self, "weight", 0 <= self.weight <= 1, "between 0 and 1")
+        check(self, "temperature", 0 < self.temperature < float("inf"), "above 0")
 
 
 TextCorpus = Corpus[TokenizedText]
@@ -161,10 +181,10 @@ def score_text(model: LanguageModel, text: TokenizedText, streams: int = 0, repo
 
 
 def prompt_tokens(tokenizer: Tokenizer, text: str, direction: str = "forward") -> torch.Tensor:
-    """Return the tokens that a model reads before it generates: the end token, then the prompt."""
+    """Return the tokens that a model reads before it generates: the first token, then the prompt."""
     ids = tokenizer.encode(text)
     ids = ids if direction == "forward" else ids[::-1]
-    return torch.from_numpy(np.concatenate([[tokenizer.end], ids.astype(np.int64)]))
+    return torch.from_numpy(np.concatenate([[first_token(tokenizer)], ids.astype(np.int64)]))
 
 
 def race_facts(corpus: TextCorpus, facts: dict[str, Any]) -> dict[str, Any]:
@@ -180,12 +200,22 @@ def not_comparable(system: str) -> str:
     return f"{system} sees both sides of a word, so its figure cannot be compared"
 
 
+def _is_no_output(name: str) -> bool:
+    """Return whether a layer is not the output layer."""
+    return name != "head"
+
+
 class LanguageTask(Task):
     """Predict the next token of a text."""
 
     name = "language"
     data = "text"
-    settings = {"train": TextTrainSettings, "data": TextSettings, "tokenizer": TokenizerSettings}
+    settings = {
+        "train": TextTrainSettings,
+        "data": TextSettings,
+        "tokenizer": TokenizerSettings,
+        "distil": LanguageDistilSettings,
+    }
     counting = NGramTrainSettings
     run = "ensue.runs.language:LanguageRun"
     short_evaluation = "data.eval_tokens=2000"
@@ -204,6 +234,11 @@ class LanguageTask(Task):
         settings={"train.recount": False},  # all systems learn from the same text
         refusal=not_comparable,
     )
+
+    def with_teacher(self) -> Task:
+        """Return this task as a student learns it."""
+        student: Task = load_target("ensue.tasks.language_distillation:LanguageDistilTask")()
+        return student
 
     def shorten(self, data: TextSettings, share: float) -> TextSettings:
         """Evaluate fewer tokens if the budget is short."""
@@ -230,10 +265,42 @@ class LanguageTask(Task):
             return super().complete_settings(settings, model, corpus)
         train, context = settings.train, model.traits.context
         length = train.length or (context if model.cuts == "windows" and context else TRAIN_LENGTH)
+        length = min(length, ADAPTER_LENGTH) if train.lora and not train.length else length
+        self._check_adapters(settings, model)
         cut = model.cuts if train.cut == "auto" else train.cut
         if train.layer_decay < 1:
             layers_of(model)  # a model without layers is refused
         return super().complete_settings(replace(settings, train=replace(train, length=length, cut=cut)), model, corpus)
+
+    @staticmethod
+    def _check_adapters(settings: Settings, model: LanguageModel) -> None:
+        """Refuse adapters of random weights, of models without layers for them, and beside rates for each layer."""
+        train = settings.train
+        if not train.lora:
+            return
+        if not settings.run.begin_with:
+            hint = "name its run: --from runs/smollm2"
+            raise InputError("train.lora trains adapters of a model that has learnt something already", hint=hint)
+        if train.layer_decay < 1:
+            raise InputError("adapters leave the layers as they are", hint="leave out train.layer_decay")
+        if not adaptable(model, _is_no_output):
+            what = f"{settings.run.system} has no layers for adapters"
+            raise InputError(what, hint="leave out train.lora, or use gpt or llama")
+
+    def prepare_model(self, settings: Settings, model: Any, corpus: Any) -> None:
+        """Add adapters to every linear layer but the output, and freeze all else."""
+        if settings.train.lora:
+            adapt(model, settings.train.lora, settings.train.lora_alpha, _is_no_output)
+
+    def finish_model(self, model: Any) -> Any:
+        """Merge adapters into weights in floats; those beside weights in groups stay."""
+        merge(model)
+        model.requires_grad_(True)
+        return model
+
+    def tuning_settings(self, system: str, flat: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of adapters."""
+        return ADAPTER_TRAINING if flat.get("train.lora") else {}
 
     def batches(self, settings: Settings, model: LanguageModel, corpus: TextCorpus) -> StreamBatches | WindowBatches:
         """Return streams for a model that carries a state, else random windows."""

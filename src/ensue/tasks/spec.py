@@ -214,9 +214,9 @@ class Task(ABC):
         """
         return {**preset, **(recipe.language if recipe and initialised else {})}
 
-    def tuning_rate(self, system: str, flat: Mapping[str, Any]) -> float | None:
-        """Return the learning rate of a system whose weights come from another run; None means the usual one."""
-        return None
+    def tuning_settings(self, system: str, flat: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a system whose weights come from another run, where others are not typed."""
+        return {}
 
     def shorten(self, data: Any, share: float) -> Any:
         """Return the table ``data`` with evaluations that suit a budget, given as a share of ``DEFAULT_BUDGET``."""

@@ -16,6 +16,7 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.seeds import get_random_state, set_random_state
+from ensue.nn.adapters import trained_state
 from ensue.nn.state import State
 from ensue.train.checkpoints import BEST, STOP, Checkpoint, Tensors
 from ensue.train.interrupts import Interrupts
@@ -166,7 +167,7 @@ def evaluate(training: Training, progress: Progress, interrupts: Interrupts) -> 
     value = training.badness(measures)
     if value < progress.best:
         progress.best, progress.stale = value, 0
-        weights = {"model": dict(training.model.state_dict())}
+        weights = {"model": trained_state(training.model)}
         training.checkpoints.save(Checkpoint(progress.step, weights, {"worth": value}), BEST)
     else:
         progress.stale += 1
@@ -228,7 +229,7 @@ def save(
     """Write a checkpoint: a scheduled one, or one with a name."""
     full_state = training.ranks.gather_state(state, training.batches.rows)
     groups: dict[str, Tensors] = {
-        "model": dict(training.model.state_dict()),
+        "model": trained_state(training.model),
         "optimiser": optimiser_tensors(optimiser),
         "random": get_random_state(),
         "state": dict(full_state.tensors()) if full_state is not None else {},

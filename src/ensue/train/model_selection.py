@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ensue.nn.adapters import load_trained_state, trained_state
 from ensue.train.checkpoints import Checkpoint, Checkpoints
 from ensue.train.training import Outcome, Training
 
@@ -11,21 +12,21 @@ def select_weights(training: Training, checkpoints: Checkpoints, outcome: Outcom
     settings, evaluate = training.settings, training.evaluate
     best = checkpoints.best() if settings.keep == "best" else None
     if best is not None and not _last_is_better(training, best, outcome):
-        training.model.load_state_dict(best.tensors["model"])
+        load_trained_state(training.model, best.tensors["model"])
     if settings.average < 2 or outcome.stopped.startswith("SIG"):
         return
     mean = checkpoints.mean_weights(settings.average)
     if not mean:
         training.report("note", {"text": "there is no checkpoint to average"})
         return
-    selected = {name: value.clone() for name, value in training.model.state_dict().items()}
+    selected = {name: value.clone() for name, value in trained_state(training.model).items()}
     before = training.badness(evaluate(lambda: False)) if evaluate else None
-    training.model.load_state_dict(mean)
+    load_trained_state(training.model, mean)
     text = f"the weights are the mean of the last {settings.average} checkpoints"
     if evaluate and before is not None:
         after = training.badness(evaluate(lambda: False))
         if after >= before and settings.keep == "best":
-            training.model.load_state_dict(selected)
+            load_trained_state(training.model, selected)
             text = f"the mean of the last {settings.average} checkpoints is no better"
         by_loss = training.selection_metric == "valid_loss"
         unit = f" {training.loss_unit}" if by_loss else f" ({training.selection_metric})"

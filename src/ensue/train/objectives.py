@@ -111,7 +111,7 @@ class ExpectedReward:
         how = Sampling(n=self.samples, seed=int(torch.randint(2**31, ())))
         with eval_mode(model), torch.no_grad():
             start = model.start(batch.source, batch.source_lengths)
-            results = draw(model, start, self.end, end=self.end, longest=batch.lengths + 10, how=how)
+            results = draw(model, start, self.end, ends=[self.end], longest=batch.lengths + 10, how=how)
         return [[hypothesis.tokens for hypothesis in result.hypotheses] for result in results]
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ensue.core.events import Abandoned
+from ensue.nn.adapters import load_trained_state
 from ensue.nn.state import State
 from ensue.train.checkpoints import Checkpoint, Checkpoints, Tensors
 from ensue.train.interrupts import Interrupts
@@ -128,7 +129,7 @@ class Ranks:
 
     def restore(self, model: nn.Module, optimiser: torch.optim.Optimizer, checkpoint: Checkpoint) -> None:
         """Load the model and the optimiser from a checkpoint."""
-        model.load_state_dict(checkpoint.tensors["model"])
+        load_trained_state(model, checkpoint.tensors["model"])
         restore_optimiser(optimiser, checkpoint.tensors["optimiser"])
 
     def full_copy(self, model: nn.Module) -> nn.Module:

@@ -118,7 +118,7 @@ class TrainSettings:
 class TextTrainSettings(TrainSettings):
     """Training settings of language models."""
 
-    needs: ClassVar[dict[str, Need]] = {"renew": ("cut", ("auto", "streams"))}
+    needs: ClassVar[dict[str, Need]] = {"renew": ("cut", ("auto", "streams")), "lora_alpha": ("lora", ())}
     batch: int = 32
     """Batch size in rows."""
     length: int = 0
@@ -129,11 +129,16 @@ class TextTrainSettings(TrainSettings):
     """Share of streams whose state is reset at each step, so that the model is also trained from the initial state."""
     layer_decay: float = 1.0
     """Learning-rate factor from each layer to the one below it; 1 means the same rate for all."""
+    lora: int = 0
+    """Rank of low-rank adapters (LoRA) trained instead of the weights of the run of --from; 0 means none."""
+    lora_alpha: float = 16.0
+    """LoRA's α: adapters are scaled by α / rank."""
 
     def __post_init__(self) -> None:
         super(TextTrainSettings, self).__post_init__()  # with slots, super() would look for the class without them
         check_positive(self, "batch")
-        check_not_negative(self, "length")
+        check_not_negative(self, "length", "lora")
+        check(self, "lora_alpha", 0 < self.lora_alpha < float("inf"), "above 0")
         check(self, "cut", self.cut in ("auto", "streams", "windows"), "auto, streams or windows")
         check(self, "renew", 0 <= self.renew <= 1, "between 0 and 1")
         check(self, "layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1")
@@ -235,7 +240,7 @@ class ContextTrainSettings(TrainSettings):
 class LabelTrainSettings(TrainSettings):
     """Training settings of labelling tasks."""
 
-    needs: ClassVar[dict[str, Need]] = {"adapters_alpha": ("adapters", ())}
+    needs: ClassVar[dict[str, Need]] = {"lora_alpha": ("lora", ())}
     batch_tokens: int = 0
     """Batch size in tokens with padding; 0 means 1,000, or more for long texts, so that at least 16 examples fit."""
     label_smoothing: float = 0.0
@@ -250,21 +255,21 @@ class LabelTrainSettings(TrainSettings):
     """Epochs between unfreezing one more layer, from the top (gradual unfreezing); 0 means never."""
     reach: int = 0
     """Length in tokens of truncated backpropagation in a recurrent backbone; 0 means the whole text."""
-    adapters: int = 0
+    lora: int = 0
     """Rank of low-rank adapters (LoRA) trained instead of the backbone's weights; 0 means none."""
-    adapters_alpha: float = 16.0
+    lora_alpha: float = 16.0
     """LoRA's α: adapters are scaled by α / rank."""
     language: float = 0.0
     """Weight of the auxiliary next-token loss, for language models."""
 
     def __post_init__(self) -> None:
         super(LabelTrainSettings, self).__post_init__()
-        check_not_negative(self, "batch_tokens", "adapters", "reach", "unfreeze", "language")
+        check_not_negative(self, "batch_tokens", "lora", "reach", "unfreeze", "language")
         check_below_one(self, "label_smoothing")
         check(self, "class_weights", self.class_weights in ("none", "balanced"), "none or balanced")
         check(self, "layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1")
         check(self, "freeze", self.freeze >= -1, "-1 or more")
-        check(self, "adapters_alpha", 0 < self.adapters_alpha < float("inf"), "above 0")
+        check(self, "lora_alpha", 0 < self.lora_alpha < float("inf"), "above 0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.core.manifest import MANIFEST, damaged_files, read_manifest
-from ensue.core.run_files import CONFIG, WEIGHTS
+from ensue.core.run_files import BASE, CONFIG, WEIGHTS
 from ensue.core.run_folder import RunFolder
 from ensue.train.checkpoints import PROGRESS
 
@@ -29,6 +29,8 @@ def check_files(path: Path, *, write: bool = False, report: Report = silent) -> 
         report("phase", {"name": "hashing files"})
         folder.write_manifest()
     findings = _findings(folder.path, "", (CONFIG, WEIGHTS), report) if folder.config.exists() else []
+    if folder.base is not None:
+        findings += _findings(folder.path, f"{BASE}/", (CONFIG, WEIGHTS), report)
     for checkpoint in sorted(folder.checkpoints.glob("[!.]*")):
         findings += _findings(folder.path, f"{checkpoint.relative_to(folder.path)}/", (PROGRESS,), report)
     return findings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,43 +9,46 @@ from typing import Any, cast
 
 import torch
 
-import ensue
 from ensue.core.errors import InputError, errors_in, unknown_name
 from ensue.core.events import Report, report_all, silent
-from ensue.core.files import write_text
+from ensue.core.files import read_json
 from ensue.core.notes import note_once
 from ensue.core.run_folder import RunFolder
 from ensue.core.wording import listed
-from ensue.data.chat_template import ChatTemplate
-from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.data.tokenizers.registry import load_tokenizer, save_tokenizer
+from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.data.tokenizers.special_tokens import adds_special_tokens, special_tokens_of
-from ensue.data.tokenizers.subword import SubwordTokenizer
 from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.tokenizers.word import word_tokenizer
 from ensue.exchange.arpa import read_arpa, write_arpa
-from ensue.exchange.gguf.decoder import decoder_config, decoder_tensors
-from ensue.exchange.gguf.file import GGUFFile, is_gguf, read_gguf
-from ensue.exchange.gguf.tokenizer import gguf_tokenizer
-from ensue.exchange.gguf.writing import write_decoder
-from ensue.exchange.huggingface.reading import ImportedModel, build_model, is_pickle, pickle_error, read_folder
+from ensue.exchange.gguf.file import is_gguf
+from ensue.exchange.huggingface.decoder_config import FAMILIES
+from ensue.exchange.huggingface.decoders import is_decoder
+from ensue.exchange.huggingface.reading import (
+    CONFIG_FILE,
+    ImportedModel,
+    build_model,
+    is_pickle,
+    pickle_error,
+    read_folder,
+)
 from ensue.exchange.huggingface.writing import write_folder
 from ensue.exchange.onnx import write_onnx
 from ensue.exchange.word2vec import is_vector_file, read_word2vec, write_word2vec
 from ensue.models.backbones import system_config
+from ensue.models.gpt import GPTLanguageModel
 from ensue.models.labelled import Labelled
 from ensue.models.llama import LlamaLanguageModel
 from ensue.models.ngram import NGram
 from ensue.models.word2vec import Word2Vec, Word2VecConfig
-from ensue.nn.planning import without_storage
 from ensue.runs.chat import CHAT, chat_template
-from ensue.runs.grouped_weights import assign_tensors, count_parameters, use_groups
+from ensue.runs.imported_run import weights_of, write_imported_run
 from ensue.runs.init_from import read_vectors
 from ensue.runs.load import load
-from ensue.runs.save_weights import write_weights
+from ensue.runs.weight_bits import BITS, with_bits
 from ensue.tasks.labels.kind import LabelKind
 from ensue.tasks.labels.whole import Classify
 from ensue.tasks.table import task_spec
+from ensue.verbs.convert_decoder import from_decoder_folder, from_gguf, to_decoder_folder, to_gguf
 
 
 def convert(
@@ -55,42 +57,53 @@ def convert(
     to: str | None = None,
     out: str | Path | None = None,
     task: str = "",
+    weights: str = "",
     force: bool = False,
     report: Report = silent,
 ) -> Path:
     """Write a run in another tool's format (``to``), or make a run of another tool's file or folder.
 
-    ``task="pair"`` says that a Hugging Face classifier labels two texts, which its folder does not say.
+    ``task="pair"`` says that a Hugging Face classifier labels two texts, which its folder does not say. ``weights`` is
+    how the weights of a language model are stored: as-is, float32, bf16, int8 or int4. Of a run's own weights
+    (float32, int8 or int4) another run is made, in which adapters are part of them.
     """
     path = Path(src)
     if to is not None:
-        return _write(path, to, out, force)
-    name = path.resolve().name if path.is_dir() else path.name.partition(".")[0]
-    folder = RunFolder(Path(out) if out else Path("runs") / name)
+        return _write(path, to, out, weights, force)
     if path.is_dir() and RunFolder(path).is_run():
-        raise InputError("convert to what?", where=str(path), hint=f"add --to {', --to '.join(FORMATS)}")
+        return _with_weights(path, weights, out, force)
+    name = path.resolve().name if path.is_dir() else path.name.partition(".")[0]
+    return _read(path, RunFolder(Path(out) if out else Path("runs") / name), task, weights, force, report)
+
+
+def _read(path: Path, folder: RunFolder, task: str, weights: str, force: bool, report: Report) -> Path:
+    """Make a run of another tool's file or folder."""
     if not path.exists():
         raise InputError("there is no such file", where=str(path))
     if path.is_file() and is_pickle(path):
         raise pickle_error(path)
     folder.check_free(force)
+    if path.is_dir() and is_decoder(config := read_json(path / CONFIG_FILE)):
+        return from_decoder_folder(path, config, folder, weights, force, report)
+    if weights:
+        raise InputError("--weights is for folders of language models", where=str(path), hint=f"{DECODERS} are such")
     if path.is_dir():
         return _from_folder(path, folder, task, force, report)
     if is_vector_file(path):
         return _from_vectors(path, folder, force, report)
     if is_gguf(path):
-        return _from_gguf(path, folder, force)
+        return from_gguf(path, folder, force)
     if path.name.removesuffix(".gz").endswith(".arpa"):
         model, words = read_arpa(path)
         with errors_in(path):
             tokenizer = word_tokenizer(words)
         origin = f"Read from {path.name}: {asdict(model.config)}"
-        return _write_run(folder, force, "ngram", model, tokenizer, origin, direction="forward")
+        return write_imported_run(folder, force, "ngram", weights_of(model), tokenizer, origin, direction="forward")
     hint = "name a Hugging Face folder, a GGUF file (.gguf), an ARPA file (.arpa), or a vector file (.bin, .txt, .vec)"
     raise InputError("is not in a known format", where=str(path), hint=hint)
 
 
-def _write(path: Path, to: str, out: str | Path | None, force: bool) -> Path:
+def _write(path: Path, to: str, out: str | Path | None, weights: str, force: bool) -> Path:
     """Write a run in the format ``to``."""
     if to not in FORMATS:
         raise unknown_name("format", to, FORMATS)
@@ -102,13 +115,20 @@ def _write(path: Path, to: str, out: str | Path | None, force: bool) -> Path:
         raise InputError("is a run, which this would overwrite", where=str(target), hint="choose another --out")
     if target.exists() and (target.is_file() or any(target.iterdir())) and not force:
         raise InputError("is there already", where=str(target), hint="--force replaces it")
-    write(path, target)
+    if weights and to != "hf":
+        raise InputError("--weights is for --to hf", hint="leave it out")
+    write(path, target, weights)
     return target
 
 
-def _to_folder(path: Path, target: Path) -> None:
+def _to_folder(path: Path, target: Path, weights: str) -> None:
     """Write a run as a Hugging Face folder."""
     run = load(path)
+    if isinstance(run.model, LlamaLanguageModel):
+        to_decoder_folder(run, target, weights)
+        return
+    if weights:
+        raise InputError("--weights is for language models", where=str(path), hint="leave it out")
     for head in run.config.get("untrained", ()):
         note_once(f"{path}: its {head} head is untrained, and is written as it is")
     data = run.config.get("data", {})
@@ -122,7 +142,15 @@ def _to_folder(path: Path, target: Path) -> None:
     )
 
 
-def _to_arpa(path: Path, target: Path) -> None:
+def _to_gguf(path: Path, target: Path, weights: str) -> None:
+    """Write a run of a Llama as a GGUF file."""
+    run = load(path)
+    if not isinstance(run.model, LlamaLanguageModel):
+        raise InputError(f"a {run.system} has no GGUF form", where=str(path), hint="fit llama has one")
+    to_gguf(run, target, path.resolve().name)
+
+
+def _to_arpa(path: Path, target: Path, weights: str) -> None:
     """Write a run of an n-gram model as an ARPA file."""
     run = load(path)
     if not isinstance(run.model, NGram):
@@ -132,56 +160,37 @@ def _to_arpa(path: Path, target: Path) -> None:
     write_arpa(run.model, [run.tokenizer.name(token) for token in range(run.tokenizer.size)], target)
 
 
-def _to_gguf(path: Path, target: Path) -> None:
-    """Write a run of a Llama as a GGUF file."""
+def _with_weights(path: Path, weights: str, out: str | Path | None, force: bool) -> Path:
+    """Make a run of a language model's run, with its weights stored in another way."""
+    if not weights:
+        hint = f"add --to {', --to '.join(FORMATS)}, or --weights int8"
+        raise InputError("convert to what?", where=str(path), hint=hint)
+    folder = RunFolder(Path(out) if out else path.with_name(f"{path.resolve().name}-{weights}"))
+    if weights not in BITS:
+        raise InputError(f"--weights {weights} is not for a run", where=str(path), hint=f"it can be {', '.join(BITS)}")
     run = load(path)
-    if not isinstance(run.model, LlamaLanguageModel):
-        raise InputError(f"a {run.system} has no GGUF form", where=str(path), hint="fit llama has one")
-    end = run.tokenizer.name(run.tokenizer.end)
-    special, template = {"begin": end, "end": end}, ""
-    if CHAT in run.config:
-        special |= {name: run.config[CHAT][name] or end for name in special}
-        template = chat_template(run).source
-    write_decoder(run.model, target, run.tokenizer.state(), special, path.resolve().name, template)
+    if not isinstance(run.model, GPTLanguageModel):
+        raise InputError(f"--weights is for gpt and llama, and this is a {run.system}", where=str(path))
+    if folder.path.resolve() == path.resolve():
+        raise InputError("cannot be converted into itself", where=str(path), hint="name another --out")
+    folder.check_free(force)
+    facts = {name: run.config[name] for name in ("task", "direction", "data", CHAT) if name in run.config}
+    template = chat_template(run).source if CHAT in run.config else ""
+    found = weights_of(with_bits(run.model, BITS[weights]))
+    origin = f"Made of {path.resolve().name}: its weights are stored as {weights}, or in fewer bits where they were."
+    return write_imported_run(folder, force, run.system, found, run.tokenizer, origin, template, **facts)
 
 
-FORMATS: dict[str, tuple[str, Callable[[Path, Path], Any]]] = {
+FORMATS: dict[str, tuple[str, Callable[[Path, Path, str], Any]]] = {
     "hf": ("-hf", _to_folder),
     "gguf": (".gguf", _to_gguf),
-    "onnx": (".onnx", lambda path, target: write_onnx(load(path).model, target)),
+    "onnx": (".onnx", lambda path, target, _: write_onnx(load(path).model, target)),
     "arpa": (".arpa", _to_arpa),
-    "word2vec": (".txt", lambda path, target: write_word2vec(read_vectors(path), target)),
+    "word2vec": (".txt", lambda path, target, _: write_word2vec(read_vectors(path), target)),
 }
 """The formats of ``to``: the suffix of the default name, and the function that writes."""
-
-
-def _write_run(
-    folder: RunFolder,
-    force: bool,
-    system: str,
-    model: Any,
-    tokenizer: Tokenizer,
-    origin: str,
-    template: str = "",
-    **facts: Any,
-) -> Path:
-    """Write the run of a model that was trained by another tool; ``origin`` is for the model card."""
-    folder.make(force)
-    save_tokenizer(tokenizer, folder.tokenizer)
-    if template:
-        write_text(folder.chat, template)
-    write_weights(model, folder)
-    figures = {
-        "stopped": "converted",
-        "steps": 0,
-        "unit": "steps",
-        "seconds": 0.0,
-        "parameters": count_parameters(model),
-        "bytes": folder.weights.stat().st_size,
-    }
-    write_text(folder.card, f"# {system}\n\n{origin}\n")
-    folder.write_config(system, system_config(model), ensue.__version__, **facts, figures=figures)
-    return folder.path
+DECODERS = ", ".join(FAMILIES)
+"""The families of large language models."""
 
 
 def _from_folder(path: Path, folder: RunFolder, asked: str, force: bool, report: Report) -> Path:
@@ -214,38 +223,8 @@ def _from_folder(path: Path, folder: RunFolder, asked: str, force: bool, report:
     if imported.untrained:
         head["untrained"] = list(imported.untrained)
         origin += f" Its {listed(imported.untrained)} head is new and untrained."
-    return _write_run(folder, force, imported.system, model, tokenizer, origin, task=task, data=data, **head)
-
-
-def _from_gguf(path: Path, folder: RunFolder, force: bool) -> Path:
-    """Make a run of a language model in a GGUF file; its weights stay as they are."""
-    file = read_gguf(path)
-    config = decoder_config(file)
-    tokenizer = gguf_tokenizer(file)
-    if tokenizer.size > config.vocabulary:
-        what = f"has {tokenizer.size:,} tokens, and embeddings of {config.vocabulary:,}"
-        raise InputError(what, where=str(path), hint="the file may be damaged")
-    tensors = decoder_tensors(file, config)
-    with without_storage():
-        model = LlamaLanguageModel(config)
-    use_groups(model, tensors, str(path))
-    assign_tensors(model, tensors, str(path))
-    kinds = Counter(entry.format.name for entry in file.tensors.values())
-    origin = f"Read from {path.name}, a GGUF file: {', '.join(f'{n} tensors {kind}' for kind, n in kinds.items())}."
-    data = {"tokenizer": tokenizer.kind, "vocabulary": tokenizer.size}
-    facts: dict[str, Any] = {"data": data, "direction": "forward"}
-    template = file.values.get("tokenizer.chat_template")
-    if isinstance(template, str):
-        begin, end = (_special_name(file, tokenizer, f"tokenizer.ggml.{which}_token_id") for which in ("bos", "eos"))
-        ChatTemplate(template, tokenizer, begin, end)  # refused before anything is written
-        facts[CHAT] = {"begin": begin, "end": end, "stop": list(dict.fromkeys([end, tokenizer.name(tokenizer.end)]))}
-    return _write_run(folder, force, "llama", model.eval(), tokenizer, origin, template=str(template or ""), **facts)
-
-
-def _special_name(file: GGUFFile, tokenizer: SubwordTokenizer, key: str) -> str:
-    """The name of a special token that a file gives by its number; empty if it gives none."""
-    number = file.token(key)
-    return next((name for name, token in tokenizer.named.items() if token == number), "")
+    found = weights_of(model)
+    return write_imported_run(folder, force, imported.system, found, tokenizer, origin, task=task, data=data, **head)
 
 
 def _check_kind(found: str, task: str, where: str) -> LabelKind | None:
@@ -279,4 +258,5 @@ def _from_vectors(path: Path, folder: RunFolder, force: bool, report: Report) ->
     tokenizer = Vocabulary(vectors.words, "space", lowercase)
     origin = f"Read from {path.name}: {count:,} words, vectors of size {width}."
     data = {"tokenizer": "word", "vocabulary": count}
-    return _write_run(folder, force, "word2vec", model, tokenizer, origin, task=model.task, data=data)
+    found = weights_of(model)
+    return write_imported_run(folder, force, "word2vec", found, tokenizer, origin, task=model.task, data=data)

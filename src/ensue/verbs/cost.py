@@ -122,11 +122,14 @@ def _saved_settings(system: str, preset: str) -> dict[str, Any]:
     folder = RunFolder(Path(system))
     if system in SYSTEMS or not folder.path.is_dir():
         return {}
+    if preset:
+        raise InputError("a run has its own settings", where=system, hint="leave out --preset")
+    if not folder.settings.exists() and folder.config.exists():  # it was converted
+        config = folder.read_config()
+        return {**config["model"], "system": config["system"], "task": str(config.get("task", ""))}
     if not folder.settings.exists():
         hint = "name a folder that `ensue fit` made, or a system"
         raise InputError(f"has no {folder.settings.name}, whose settings are counted", where=system, hint=hint)
-    if preset:
-        raise InputError("a run has its own settings", where=system, hint="leave out --preset")
     folder.verify(folder.settings.name)
     return read_settings(folder.settings)
 

@@ -25,6 +25,8 @@ from ensue.core.memory import keep_freed_memory, release_freed_memory
 from ensue.core.run_files import COUNTING, HELD_OUT
 from ensue.core.run_folder import RunFolder
 from ensue.models.backbones import system_config
+from ensue.runs.adapted_weights import copy_base
+from ensue.runs.adapter_training import build_on, weights_to_adapt
 from ensue.runs.build_model import build_model
 from ensue.runs.distributed import check_trainable, first_rank_first, read_corpus
 from ensue.runs.fit_settings import check_new_folder, flat_settings, new_settings, resumed_settings
@@ -171,19 +173,22 @@ def _train_in(
     check_trainable(settings, ranks, report)
     _prepare_process(settings, ranks)
 
+    base = weights_to_adapt(settings, initial, folder, ranks)
     if resume:
         with errors_in(folder.settings):
             settings = replace(settings, run=replace(settings.run, device=check_device(settings.run.device)))
         corpus = read_corpus(settings, folder, report, ranks)
         _check_unchanged(settings, corpus)
     else:
-        check_memory(settings, ranks)
+        check_memory(settings, ranks, base=base)
         corpus = read_corpus(settings, initial.folder if initial else None, report, ranks)
-        check_memory(settings, ranks, corpus)
+        check_memory(settings, ranks, corpus, base)
 
-    model = build_model(settings, corpus)
+    model = build_model(settings, corpus) if base is None else build_on(base, settings, corpus)
+    if base is not None:
+        pass  # its weights are there, and adapters start at zero
     # a checkpoint holds every weight, so the initial run may have been deleted
-    if not resume or not ranks.broadcast(ranks.first and Checkpoints(folder.checkpoints).latest() is not None):
+    elif not resume or not ranks.broadcast(ranks.first and Checkpoints(folder.checkpoints).latest() is not None):
         init_weights(model, settings, corpus, report, initial)
     if not resume:
         settings = task.complete_settings(settings, model, corpus)
@@ -196,6 +201,8 @@ def _train_in(
         ranks.barrier()
         if ranks.first:
             make()
+            if base is not None:
+                copy_base(base, folder)
 
     _prepare_process(settings, ranks)  # loading another run for its weights may have changed the use of memory
     again = _resume_command(folder)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError
+from ensue.core.events import Report, silent
 from ensue.look.confusion import confusion_chart
 from ensue.look.saving import save_chart
 from ensue.look.view import View
@@ -21,7 +22,9 @@ RunOrPath = str | PathLike[str]
 """A run, its folder, or a file."""
 
 
-def look(view: str, what: Sequence[RunOrPath], *, out: str | Path | None = None, **options: Any) -> View:
+def look(
+    view: str, what: Sequence[RunOrPath], *, out: str | Path | None = None, report: Report = silent, **options: Any
+) -> View:
     """Show a view of runs (or of what else it takes), saved to ``out`` if given; see ``ensue.look.views.VIEWS``.
 
     ``look("senses", [run, word, *files])`` is short for ``look("senses", [run], word=word, files=files)``.
@@ -30,7 +33,9 @@ def look(view: str, what: Sequence[RunOrPath], *, out: str | Path | None = None,
         what, options = what[:1], {**options, "word": str(what[1]) if len(what) > 1 else "", "files": what[2:]}
     check_request(view, options, out)
     opener = OPENERS.get(view, load)
-    return show(view, [opener(subject) for subject in what], out=out, **options)
+    if options.get("classifier") is not None:
+        options["classifier"] = load(options["classifier"])
+    return show(view, [opener(subject) for subject in what], out=out, report=report, **options)
 
 
 def _open_vectors(source: RunOrPath) -> Any:

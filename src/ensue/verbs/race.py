@@ -102,7 +102,9 @@ def _facts(plan: RacePlan, settings: Mapping[str, Any], corpus: Any) -> dict[str
     """The facts of race.json: the plan, the data, the settings and the machine."""
     described = plan.rules.facts(corpus, plan.task.describe_corpus(corpus))
     if plan.task.labels:
-        described |= {"shares": list(plan.shares), "from": initial_run_facts(plan)}
+        described |= {"shares": list(plan.shares)}
+    if plan.task.labels or plan.initial is not None:
+        described |= {"from": initial_run_facts(plan)}
     if plan.rules.name != DEFAULT_TASK:
         described |= {"task": plan.rules.name, "measure": plan.rules.measure.key}
     return {

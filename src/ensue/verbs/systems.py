@@ -10,7 +10,7 @@ from typing import Any
 
 from ensue.core.settings import describe
 from ensue.models.table import SYSTEMS
-from ensue.runs.settings_resolution import resolve, tables
+from ensue.runs.settings_resolution import OPTIONAL_TABLES, resolve, tables
 from ensue.tasks.recipes import recipes_for
 from ensue.tasks.settings import VOCABULARIES
 from ensue.tasks.table import all_tasks
@@ -25,7 +25,8 @@ def systems(name: str = "") -> dict[str, Any]:
     if not name:
         return {"systems": [{"system": n, "summary": e.summary} for n, e in SYSTEMS.entries.items()]}
     cls = SYSTEMS.load(name)
-    settings = [("", cls.Config), *((f"{table}.", kind) for table, kind in tables(name).items())]
+    own = {table: kind for table, kind in tables(name).items() if table not in OPTIONAL_TABLES}
+    settings = [("", cls.Config), *((f"{table}.", kind) for table, kind in own.items())]
     result: dict[str, Any] = {
         "system": name,
         "summary": SYSTEMS.entries[name].summary,

@@ -1,5 +1,7 @@
 """Chat templates: prompts as transformers writes them, messages that pose as nobody else, bombs that do not go off."""
 
+from datetime import datetime
+
 import numpy as np
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -130,6 +132,27 @@ def test_a_template_has_the_methods_that_templates_use(tokenizer):
         "{{ 'x y'.replace(' ', '_').upper().strip() }}{{ s[1:] | length }}{{ messages[0].content.startswith('Hi') }}"
     )
     assert ChatTemplate(source, tokenizer).text(TALK) == "a1a-b-cX_Y2True"
+
+
+def test_a_template_knows_the_date_and_that_there_are_no_tools(tokenizer):
+    source = "{% if tools is none and documents is none %}{{ strftime_now('%d %b %Y') }}{% endif %}"
+    assert ChatTemplate(source, tokenizer).text(TALK) == datetime.now().strftime("%d %b %Y")
+    for form in ("'%999999999d'", "'a' * 99", "7"):
+        with pytest.raises(InputError):
+            ChatTemplate(f"{{{{ strftime_now({form}) }}}}", tokenizer).text(TALK)
+
+
+def test_white_space_beside_a_special_token_is_treated_as_by_the_library():
+    vocab = {name: number for number, name in enumerate(["<a>", "<b>", *sorted(BYTE_ALPHABET)])}
+    inner = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    inner.add_special_tokens(
+        [AddedToken("<a>", rstrip=True, special=True), AddedToken("<b>", lstrip=True, special=True)]
+    )
+    source = "x <a> \n y <b> {{ messages[0].content }} <b><a> z"
+    wanted = inner.encode(source.replace("{{ messages[0].content }}", "Hi! "), add_special_tokens=False).ids
+    one = ChatTemplate(source, SubwordTokenizer(Tokenizer.from_str(inner.to_str()), "<a>"))
+    assert one.tokens(TALK[:1]).tolist() == wanted
 
 
 def test_a_template_can_refuse_messages(tokenizer):

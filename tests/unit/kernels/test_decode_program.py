@@ -126,8 +126,21 @@ def test_a_hook_sees_the_operations():
 
 
 @needs_threads
+@pytest.mark.parametrize("attention", ["local:span=11", "full,local:span=11"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_within_their_span_local_layers_run_by_program(attention, rows):
+    model = gpt(attention=attention)
+    prompts, rest = [torch.randint(77, (3 + row,)) for row in range(rows)], torch.randint(77, (rows, 25))
+    expected, _ = stepped(model, prompts, rest, "reference")
+    found, _ = stepped(model, prompts, rest, "auto")
+    assert model._steps.programs.runners
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+
+
+@needs_threads
 def test_models_that_cannot_be_compiled_run_their_operations():
-    for model in (gpt(hidden=40), gpt().double()):  # heads of 20; double precision
+    own = gpt(attention="full:base=100,full")  # positions that differ between layers
+    for model in (gpt(hidden=40), gpt().double(), gpt(qk_norm=True), own):  # heads of 20; double precision
         found, _ = stepped(model, [torch.randint(77, (4,))], torch.randint(77, (1, 3)), "auto")
         assert not model._steps.programs.runners and found.isfinite().all()
     with pytest.raises(NotCompilable):

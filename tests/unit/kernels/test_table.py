@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ensue.kernels import cross_entropy, gru, matmul
-from ensue.kernels.grouped import group_weights
+from ensue.kernels.grouped import GroupedLinear, group_weights
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.kernels.kernel import use
 from ensue.kernels.packing import AttentionRows, Packing
@@ -115,6 +115,12 @@ def panels(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
     return group_weights(codes, torch.randn(rows, 2), torch.randn(rows, 2))
 
 
+def updated_layer(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
+    codes = torch.randint(16, (3 * D, 1, D), dtype=torch.uint8)
+    layer = GroupedLinear(*group_weights(codes, torch.rand(3 * D, 1) / 9, -torch.rand(3 * D, 1)), 3 * D)
+    return layer, rand(rows, D, dtype=dtype), rand(4, D, dtype=dtype), rand(3 * D, 4, dtype=dtype), 2.0
+
+
 CASES = [
     *(
         Case("feed_forward", "fused", lambda n, t, f=f: (rand(n, D, dtype=t), *layers(t), f), types=BOTH)
@@ -149,6 +155,8 @@ CASES = [
     Case("linear", "onednn", lambda n, t: (layers(t)[0], rand(n, D, dtype=t))),
     Case("matmul", "onednn", lambda n, t: (torch.randn(n, D), torch.randn(48, D), torch.randn(48)), {}, False),
     Case("decode_panels", "loop", panels, {}, False, empty=False),
+    Case("decode_rows", "loop", lambda n, t: (*panels(40, t), torch.randint(40, (n,))), {}, False),
+    Case("low_rank_linear", "frozen", updated_layer, empty=False),
     Case("weight_gradient", "onednn", lambda n, t: (torch.randn(n, 48), torch.randn(n, D)), {}, False, empty=False),
 ]
 names = pytest.mark.parametrize("case", CASES, ids=[f"{case.kernel}-{case.fast}" for case in CASES])

@@ -6,10 +6,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from ensue.kernels.grouped import GroupedLinear
 from ensue.kernels.kernel import use
+from ensue.kernels.threads import torch_threads
 from ensue.models.encoder import Encoder, EncoderConfig
-from ensue.nn.adapters import LowRank, adapt, adaptable, merge
+from ensue.models.llama import LlamaConfig, LlamaLanguageModel
+from ensue.nn.adapters import LowRank, adapt, adaptable, adapters, load_trained_state, merge, trained_state
 from ensue.nn.feed_forward import FeedForward
+from ensue.runs.weight_bits import with_bits
 
 TOKENS = torch.randint(19, (3, 7), generator=torch.Generator().manual_seed(1))
 PLACES = torch.tensor([[0, 2], [1, 6], [5, 5]])
@@ -106,3 +110,61 @@ def test_a_copy_keeps_its_adapters():
     with torch.no_grad():
         other.blocks[0].feed.up.parametrizations.weight[0].up.zero_()
     assert not torch.allclose(other(TOKENS).hidden, made(TOKENS).hidden)
+
+
+def grouped_gpt():
+    """A tiny Llama whose blocks have weights of 4 bits."""
+    torch.manual_seed(0)
+    config = LlamaConfig(vocabulary=77, layers=2, heads=2, kv_heads=1, hidden=64, inner=96, context=40)
+    return with_bits(LlamaLanguageModel(config), 4)
+
+
+def test_beside_groups_adapters_stay_and_only_they_are_saved():
+    model = grouped_gpt()
+    assert adapt(model, 4, 8.0, lambda name: name != "head") == 2 * 5
+    layers = dict(adapters(model))
+    assert len(layers) == 10 and all(isinstance(layer.base, GroupedLinear) for layer in layers.values())
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert trained == {f"{name}.{part}" for name in layers for part in ("down", "up")}
+    before = trained_state(model)
+    assert before.keys() == trained | {f"{name}.scale" for name in layers}
+    merge(model)
+    assert dict(adapters(model)).keys() == layers.keys()
+
+    other = grouped_gpt()
+    adapt(other, 4, 1.0, lambda name: name != "head")
+    for layer in layers.values():
+        torch.nn.init.normal_(layer.up, std=0.1)
+    load_trained_state(other, trained_state(model))
+    tokens = torch.arange(20)[None]
+    torch.testing.assert_close(other(tokens).logits, model(tokens).logits)
+
+
+def test_adapters_that_are_there_are_trained_further():
+    model = grouped_gpt()
+    adapt(model, 4, 8.0)
+    first = dict(adapters(model))
+    model.requires_grad_(False)
+    assert adapt(model, 4, 8.0) == len(first)
+    assert all(dict(adapters(model))[name] is layer and layer.up.requires_grad for name, layer in first.items())
+
+
+@pytest.mark.skipif(torch_threads() is None, reason="torch has other threads than OpenMP's here")
+@pytest.mark.parametrize("rows", [1, 3, 20])
+def test_adapters_decode_by_program(rows):
+    """Also after they have changed in place, as in training."""
+    model = grouped_gpt()
+    adapt(model, 4, 8.0, lambda name: name != "head")
+    model.eval()
+    tokens = torch.randint(77, (rows, 12), generator=torch.Generator().manual_seed(2))
+    for _ in range(2):
+        with torch.no_grad():
+            for _, layer in adapters(model):
+                layer.up.normal_(std=0.1)
+            wanted, state, found = model(tokens).logits, None, []
+            for token in tokens.split(1, dim=1):
+                output = model(token, state)
+                state = output.state
+                found.append(output.logits)
+        assert model._steps.programs.runners
+        assert (torch.cat(found, 1) - wanted).abs().max() < 1e-3 * wanted.abs().max()

@@ -54,7 +54,7 @@ def test_roberta_keeps_its_tokenizer():
         ("bert", "masked", "head.pooling", "is for labelled examples"),
         ("lstm", "language", "data.labels", "lstm learns from text, so leave it out"),
         ("lstm", "tag", "data.field", "tag learns from labelled examples: use data.columns"),
-        ("gpt", "language", "train.adapters", "is for labelled examples"),
+        ("gpt", "language", "train.class_weights", "is for labelled examples"),
     ],
 )
 def test_settings_of_another_task_are_refused_with_a_hint(system, task, name, says):
@@ -85,7 +85,7 @@ def test_a_task_is_refused_for_systems_it_does_not_accept():
     [
         {"train.layer_decay": 0.0},
         {"train.freeze": -2},
-        {"train.adapters": -1},
+        {"train.lora": -1},
         {"train.class_weights": "odd"},
         {"head.pooling": "sum"},
         {"head.dense": "wide"},

@@ -72,7 +72,7 @@ def test_a_setting_that_has_an_effect_is_accepted():
     assert typed("lstm", train__optimiser="sgd", train__momentum="0.9").train.momentum == 0.9
     assert typed("ngram", mode="add", delta=0.5).model["delta"] == 0.5
     assert typed("lstm", train__momentum="0").train.momentum == 0.0  # its default
-    assert typed("lstm", task="classify", train__adapters=4, train__adapters_alpha=8.0).train.adapters_alpha == 8.0
+    assert typed("lstm", task="classify", train__lora=4, train__lora_alpha=8.0).train.lora_alpha == 8.0
 
 
 def test_what_settings_need_are_settings():

@@ -44,7 +44,7 @@ def rows() -> list[Row]:
 
 
 def alone(model: torch.nn.Module, row: Row) -> list[int]:
-    return sample(model, row.prompt, row.how, next(iter(row.ends)))[0].tokens
+    return sample(model, row.prompt, row.how, row.ends)[0].tokens
 
 
 def run(together: ContinuousBatch, got: dict[int, list[int]]) -> None:
@@ -144,3 +144,21 @@ def test_a_tiny_temperature_is_greedy() -> None:
     model = models()["lstm"]
     cold, coldest = (sample(model, torch.tensor([3, 4]), Sampling(tokens=9, temperature=t))[0] for t in (0.0, 5e-324))
     assert cold.tokens == coldest.tokens
+
+
+@pytest.mark.parametrize("name", models())
+def test_equal_prompts_are_read_once_and_each_row_gets_what_it_would_alone(name: str) -> None:
+    model, got, read = models()[name], {}, []
+    own = [
+        Row(torch.tensor(prompt), Sampling(tokens=8, temperature=1.0, seed=seed), ends=frozenset([0]))
+        for seed, prompt in enumerate([[5, 3, 2], [7, 1, 4], [5, 3, 2], [5, 3], [5, 3, 2], [7, 1, 4]])
+    ]
+    handle = model.register_forward_pre_hook(lambda _, inputs: read.append(tuple(inputs[0].shape)))
+    together = ContinuousBatch(model)
+    together.join(own)
+    assert sorted(read) == [(1, 2), (2, 3)]
+    handle.remove()
+    while len(together):
+        run(together, got)
+    fresh = [Row(row.prompt, row.how, row.ends) for row in own]
+    assert [got[id(row)] for row in own] == [alone(model, row) for row in fresh]

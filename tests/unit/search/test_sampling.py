@@ -66,10 +66,19 @@ def test_a_seed_gives_the_same_text_and_frequencies_follow_the_distribution():
 
 def test_the_end_token_ends_a_row_and_others_continue():
     model = LSTMLanguageModel(LSTMConfig(vocabulary=3, hidden=4)).eval()
-    drawn = sample(model, torch.tensor([0]), Sampling(tokens=12, n=20, seed=0), end=2)
+    drawn = sample(model, torch.tensor([0]), Sampling(tokens=12, n=20, seed=0), ends=[2])
     for one in drawn:
         assert one.ended == (one.tokens[-1] == 2) and 2 not in one.tokens[:-1]
         assert one.ended or len(one.tokens) == 12
+
+
+def test_each_of_several_end_tokens_ends_a_row():
+    model = LSTMLanguageModel(LSTMConfig(vocabulary=4, hidden=4)).eval()
+    drawn = sample(model, torch.tensor([0]), Sampling(tokens=12, n=20, seed=0), ends={2, 3})
+    assert {one.tokens[-1] for one in drawn if one.ended} == {2, 3}
+    for one in drawn:
+        assert one.ended == (one.tokens[-1] in {2, 3}) and not {2, 3} & set(one.tokens[:-1])
+        assert len(one.log_probs) == len(one.tokens)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +93,8 @@ def test_invalid_sampling_settings_are_refused(bad):
 def test_a_trace_of_samples_holds_the_drawn_tokens_and_changes_nothing():
     model = LSTMLanguageModel(LSTMConfig(vocabulary=7, hidden=6)).eval()
     how = Sampling(tokens=5, n=3, seed=4)
-    (plain,), (traced,) = (draw(model, model.start(1), 2, end=0, how=how, trace=trace) for trace in (False, True))
-    samples, trace = sample(model, torch.tensor([2]), how, 0), traced.trace
+    (plain,), (traced,) = (draw(model, model.start(1), 2, ends=[0], how=how, trace=trace) for trace in (False, True))
+    samples, trace = sample(model, torch.tensor([2]), how, [0]), traced.trace
     assert plain.hypotheses == traced.hypotheses and plain.trace is None
     for one, path in zip(samples, trace.paths, strict=True):
         assert [trace.nodes[at].token for at in path.nodes] == one.tokens
@@ -98,7 +107,7 @@ def test_a_trace_of_samples_holds_the_drawn_tokens_and_changes_nothing():
 def test_no_temperature_is_greedy_search_from_any_start():
     model = Trigrams(7, seed=2, sentences=4)
     begin = torch.tensor([1, 2, 3, 4])
-    drawn = draw(model, model.start(4), begin, end=0, longest=6, how=Sampling(temperature=0))
+    drawn = draw(model, model.start(4), begin, ends=[0], longest=6, how=Sampling(temperature=0))
     greedy = beam_search(model, model.start(4), begin, end=0, longest=6, how=Search(beam=1, length="none"))
     for one, other in zip(drawn, greedy):
         assert (one.best.tokens, one.best.ended) == (other.best.tokens, other.best.ended)
@@ -107,15 +116,15 @@ def test_no_temperature_is_greedy_search_from_any_start():
 
 def test_sentences_are_sampled_in_a_batch_with_their_own_maximum_lengths():
     model, limits = Trigrams(6, seed=3, sentences=3), torch.tensor([2, 9, 5])
-    found = draw(model, model.start(3), 1, end=0, longest=limits, how=Sampling(n=8, seed=5))
+    found = draw(model, model.start(3), 1, ends=[0], longest=limits, how=Sampling(n=8, seed=5))
     for number, (f, longest) in enumerate(zip(found, limits.tolist())):
         assert len(f.hypotheses) == 8
         for one in f.hypotheses:
             assert len(one.log_probs) <= longest and (one.ended or len(one.tokens) == longest)
             assert one.log_probs == pytest.approx(model.log_probs(number, 1, one.tokens + [0] * one.ended), abs=1e-5)
-    again = draw(model, model.start(3), 1, end=0, longest=torch.tensor([1, 9, 1]), how=Sampling(n=8, seed=5))
+    again = draw(model, model.start(3), 1, ends=[0], longest=torch.tensor([1, 9, 1]), how=Sampling(n=8, seed=5))
     assert again[1].hypotheses == found[1].hypotheses  # whatever its neighbours do
-    alone = draw(model, model.start(1), 1, end=0, longest=2, how=Sampling(n=8, seed=5))
+    alone = draw(model, model.start(1), 1, ends=[0], longest=2, how=Sampling(n=8, seed=5))
     assert alone[0].hypotheses == found[0].hypotheses
 
 
@@ -128,4 +137,4 @@ def test_nan_is_refused_greedily_or_not(temperature, wrong):
     with pytest.raises(InvalidDistribution, match="the model's output is not a probability distribution"):
         sample(model, torch.tensor([1, 2]), Sampling(tokens=3, temperature=temperature))
     with pytest.raises(InvalidDistribution):
-        draw(model, model.start(2), 1, end=0, how=Sampling(tokens=3, temperature=temperature))
+        draw(model, model.start(2), 1, ends=[0], how=Sampling(tokens=3, temperature=temperature))

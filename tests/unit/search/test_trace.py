@@ -12,6 +12,7 @@ from ensue.search.sampling import Sampling, draw
 from ensue.search.trace import Trace
 
 HERE = {"end": 0, "longest": 4, "trace": True}
+DRAWN = {"ends": [0], "longest": 4, "trace": True}
 KINDS = {
     "greedy": lambda model, state: beam_search(model, state, 1, **HERE, how=Search(beam=1)),
     "beam": lambda model, state: beam_search(model, state, 1, **HERE, how=Search(beam=3, nbest=3)),
@@ -19,9 +20,9 @@ KINDS = {
     "prefix": lambda model, state: beam_search(model, state, 1, **HERE, prefix=[[2, 3], [], [4]]),
     "constrained": lambda model, state: beam_search(model, state, 1, **HERE, how=Search(shortest=2, forbidden=(3,))),
     "exhaustive": lambda model, state: exhaustive(model, state, 1, **HERE, how=Search(nbest=4, length="gnmt")),
-    "sampling": lambda model, state: draw(model, state, 1, **HERE, how=Sampling(n=5, seed=3)),
-    "narrow sampling": lambda model, state: draw(model, state, 1, **HERE, how=Sampling(n=4, top_k=2)),
-    "greedy drawing": lambda model, state: draw(model, state, 1, **HERE, how=Sampling(temperature=0)),
+    "sampling": lambda model, state: draw(model, state, 1, **DRAWN, how=Sampling(n=5, seed=3)),
+    "narrow sampling": lambda model, state: draw(model, state, 1, **DRAWN, how=Sampling(n=4, top_k=2)),
+    "greedy drawing": lambda model, state: draw(model, state, 1, **DRAWN, how=Sampling(temperature=0)),
 }
 
 
@@ -105,4 +106,4 @@ def test_a_search_without_a_trace_leaves_none():
     model = Trigrams(6)
     assert beam_search(model, model.start(1), 1, end=0, longest=3)[0].trace is None
     assert exhaustive(model, model.start(1), 1, end=0, longest=3)[0].trace is None
-    assert draw(model, model.start(1), torch.tensor([1]), end=0, how=Sampling(tokens=3))[0].trace is None
+    assert draw(model, model.start(1), torch.tensor([1]), ends=[0], how=Sampling(tokens=3))[0].trace is None

@@ -127,16 +127,16 @@ def test_settings_that_a_model_cannot_use_are_refused(tmp_path):
     settings, corpus = read_corpus(tmp_path, **{"train.language": 0.5})
     with pytest.raises(InputError, match="which bert does not predict"):
         task_of(settings).objective(settings, build_model(settings, corpus), corpus)
-    settings, corpus = read_corpus(tmp_path, **{"train.adapters": 2, "train.freeze": 1})
+    settings, corpus = read_corpus(tmp_path, **{"train.lora": 2, "train.freeze": 1})
     with pytest.raises(InputError, match="adapters leave the body as it is"):
         task_of(settings).complete_settings(settings, build_model(settings, corpus), corpus)
-    settings, corpus = read_corpus(tmp_path, system="lstm", **{"train.adapters": 2})
+    settings, corpus = read_corpus(tmp_path, system="lstm", **{"train.lora": 2})
     with pytest.raises(InputError, match="lstm has no layers for adapters"):
         task_of(settings).complete_settings(settings, build_model(settings, corpus), corpus)
 
 
 def test_adapters_train_with_the_head_and_are_merged(tmp_path):
-    settings, corpus = read_corpus(tmp_path, **{"train.adapters": 2})
+    settings, corpus = read_corpus(tmp_path, **{"train.lora": 2})
     task, model = task_of(settings), build_model(settings, corpus)
     names = model.state_dict().keys()
     options = task.options(settings, model, corpus)

@@ -278,7 +278,7 @@ def test_bad_input_is_refused_in_one_line(folder, tmp_path):
     other.write_text("text\tlabel\ngood film\t0\nbad film\t7\n", encoding="utf-8")
     out, shape = tmp_path / "small", small()
     cases = {
-        "for language, which cannot teach": {"teacher": tmp_path / "language"},
+        "bert cannot learn the next token from a teacher": {"teacher": tmp_path / "language"},
         "there is no such run": {"teacher": tmp_path / "nowhere"},
         "unknown system 'brt'; did you mean 'bert'": {"student": "brt"},
         "ngram cannot be trained to classify": {"student": "ngram", "settings": {}},

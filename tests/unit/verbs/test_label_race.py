@@ -268,7 +268,7 @@ ERRORS = [
     ({"systems": ("bert",), "begin_with": "first", "settings": {"tokenizer.kind": "bpe"}}, "leave out --tokenizer"),
     ({"systems": ("bert",), "begin_with": "first", "match": "params"}, "--from sets the size"),
     ({"task": "lm", "labels": (4,)}, "--labels is for tasks that label"),
-    ({"task": "lm", "begin_with": "first"}, "--from is, in a race, for tasks that label"),
+    ({"task": "lm", "begin_with": "first"}, "is a bert, which does not take part"),
     ({"task": "forecast", "match": "params"}, "sizes cannot be made equal for the task forecast"),
     ({"task": "clasify"}, "did you mean 'classify'"),
     ({"settings": {"lstm.hiden": 8}}, "did you mean 'hidden'"),

@@ -86,6 +86,9 @@ class LibraryTokenizer:
 
     def state(self) -> dict[str, Any]:
         """Return the library's ``tokenizer.json``."""
+        return self._library_state()
+
+    def _library_state(self) -> dict[str, Any]:
         state: dict[str, Any] = json.loads(self._inner.to_str())
         return state
 

@@ -19,7 +19,7 @@ Ids = np.ndarray | Iterable[int]
 class Tokenizer(Protocol):
     """Converts text to tokens and back.
 
-    A token stream begins with ``end`` and has exactly one ``end`` after each document.
+    A token stream begins with ``first_token`` and has exactly one ``end`` after each document.
     """
 
     @property
@@ -32,7 +32,7 @@ class Tokenizer(Protocol):
 
     @property
     def end(self) -> int:
-        """The end token, which comes before the first and after every document."""
+        """The end token, which comes after every document, and before the first one unless another one does."""
 
     @property
     def unknown(self) -> int | None:
@@ -59,6 +59,11 @@ class Tokenizer(Protocol):
 
     def state(self) -> dict[str, Any]:
         """Return the contents of ``tokenizer.json``."""
+
+
+def first_token(tokenizer: Tokenizer) -> int:
+    """Return the token before the first document: the end token, unless the tokenizer has one that begins a text."""
+    return int(getattr(tokenizer, "begin", tokenizer.end))
 
 
 def encode_utf8(text: str) -> bytes:

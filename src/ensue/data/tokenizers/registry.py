@@ -214,11 +214,14 @@ def _from_library(state: dict[str, Any]) -> Tokenizer:
 def _several(state: dict[str, Any]) -> Tokenizer:
     """Restore a tokenizer of subwords with several special tokens."""
     from ensue.data.tokenizers.library import LIBRARY_SCHEMA, check_ids
+    from ensue.data.tokenizers.pieces import PieceTokenizer, is_pieces
     from ensue.data.tokenizers.subword import SubwordTokenizer
 
-    check_schema(state, Fields({"kind": Text(), "end": Text(), "library": LIBRARY_SCHEMA}), "")
+    shape = Fields({"kind": Text(), "end": Text(), "library": LIBRARY_SCHEMA}, optional={"begin": Text()})
+    check_schema(state, shape, "")
     check_ids(state["library"])
-    return SubwordTokenizer.restore_several(state)
+    kind = PieceTokenizer if is_pieces(state["library"]) else SubwordTokenizer
+    return kind.restore_several(state)
 
 
 def _apply_config(state: Any, config: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -43,14 +43,15 @@ BYTE_ALPHABET = _byte_letters()
 class SubwordTokenizer(LibraryTokenizer):
     """A trained BPE, WordPiece or Unigram tokenizer, GPT-2's, or that of a large language model.
 
-    The last has several special tokens, such as ``<|im_start|>``; ``end`` names the one that ends a text. Their names
-    in a text are plain text: only ``special_tokens`` gives the tokens themselves.
+    The last has several special tokens, such as ``<|im_start|>``; ``end`` names the one that ends a text, and ``begin``
+    the one before the first text, where that is another one. Their names in a text are plain text: only ``named`` gives
+    the tokens themselves.
     """
 
     unknown = None
     spaced = True
 
-    def __init__(self, inner: Tokenizer, end: str | None = None) -> None:
+    def __init__(self, inner: Tokenizer, end: str | None = None, begin: str | None = None) -> None:
         super().__init__(inner)
         added = self._described["added_tokens"]
         self.named: dict[str, int] = {token["content"]: token["id"] for token in added if token["special"]}
@@ -61,10 +62,19 @@ class SubwordTokenizer(LibraryTokenizer):
         if self._end_name not in self.named:
             raise InputError(f"the end token {self._end_name!r} is not a special token")
         self.end: int = self.named[self._end_name]
+        if begin is not None and begin not in self.named:
+            raise InputError(f"the begin token {begin!r} is not a special token")
+        self._begin_name = None if begin == self._end_name else begin
+        self.begin: int = self.end if self._begin_name is None else self.named[self._begin_name]
+        """The token before the first text."""
+        self.strips: dict[str, tuple[bool, bool]] = {
+            token["content"]: (bool(token.get("lstrip")), bool(token.get("rstrip"))) for token in added
+        }
+        """Whether white space before, and after, a token that a chat template writes belongs to it."""
         model = self._described["model"]["type"]
         gpt2 = self._end_name == GPT2_END and model == "BPE" and len(self.named) == 1
         self.kind = "gpt2" if gpt2 else str(model).lower()
-        self.size: int = inner.get_vocab_size()
+        self.size: int = max(inner.get_vocab().values()) + 1  # ids may have gaps
         self._cache = WordCache(inner, ascii_words(self._described["pre_tokenizer"]))
         self._plain = {token["content"] for token in added if not token["special"]}
         self._bytes = [self._token_bytes(inner.id_to_token(token)) for token in range(self.size)]
@@ -86,10 +96,19 @@ class SubwordTokenizer(LibraryTokenizer):
         """Return the subwords of the text."""
         return self._cache.encode(encode_utf8(text))
 
+    def encode_after(self, text: str) -> np.ndarray:
+        """As ``encode``, for a text that comes after a special token."""
+        return self.encode(text)
+
     def decode(self, ids: Ids) -> str:
         """Return the text; bytes that are not UTF-8 become �."""
         known = (self._bytes[token] for token in as_list(ids) if token < self.size)
         return b"".join(known).decode("utf-8", "replace")
+
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the bytes that a token stands for; None for a special token, which is no text."""
+        known = self._bytes[token] if token < self.size else b""
+        return known or None
 
     def name(self, token: int) -> str:
         """Return the token in printable form."""
@@ -100,16 +119,18 @@ class SubwordTokenizer(LibraryTokenizer):
 
     def state(self) -> dict[str, Any]:
         """Return the library's ``tokenizer.json``; with several special tokens, in it which one ends a text."""
-        library = super().state()
-        if len(self.named) == 1:
-            return library
-        return {"kind": SEVERAL, "end": self._end_name, "library": library}
+        library = self._library_state()
+        return library if len(self.named) == 1 else self._named_state(library)
+
+    def _named_state(self, library: dict[str, Any]) -> dict[str, Any]:
+        begin = {} if self._begin_name is None else {"begin": self._begin_name}
+        return {"kind": SEVERAL, "end": self._end_name, **begin, "library": library}
 
     @classmethod
-    def restore_several(cls, state: Mapping[str, Any]) -> SubwordTokenizer:
+    def restore_several(cls, state: Mapping[str, Any]) -> Self:
         """Return the tokenizer with several special tokens that has this ``state``."""
         with library_errors():
-            return cls(Tokenizer.from_str(json.dumps(state["library"])), state["end"])
+            return cls(Tokenizer.from_str(json.dumps(state["library"])), state["end"], state.get("begin"))
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Return 0: nothing is lost."""

@@ -83,7 +83,10 @@ def gguf_tokenizer(file: GGUFFile) -> SubwordTokenizer:
         added = AddedToken(tokens[number], normalized=False, special=kinds[number] != USER_DEFINED)
         (inner.add_tokens if kinds[number] == USER_DEFINED else inner.add_special_tokens)([added])
     control = {tokens[number] for number in np.flatnonzero(kinds == CONTROL).tolist()}
-    return SubwordTokenizer(inner, DOCUMENT_END if DOCUMENT_END in control else tokens[end])
+    first = file.token("tokenizer.ggml.bos_token_id")
+    adds = file.values.get("tokenizer.ggml.add_bos_token") is True and first is not None and 0 <= first < len(tokens)
+    begin = tokens[first] if adds and first is not None and tokens[first] in control else None
+    return SubwordTokenizer(inner, DOCUMENT_END if DOCUMENT_END in control else tokens[end], begin)
 
 
 def _strings(file: GGUFFile, key: str) -> Sequence[str]:

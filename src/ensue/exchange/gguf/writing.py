@@ -97,8 +97,9 @@ def write_decoder(
 
 def check_writable(config: LlamaConfig) -> None:
     """Raise InputError for a model that llama.cpp does not compute."""
-    needed = {"norm": "rms", "feed": "swiglu", "bias": False, "positions": "rotary", "experts": 1, "attention": "full"}
-    for key, value in (needed | {"rope_scaling": "none"}).items():
+    needed: dict[str, Any] = {"norm": "rms", "feed": "swiglu", "bias": False, "qk_norm": False, "embed_scale": 1.0}
+    needed |= {"positions": "rotary", "rope_scaling": "none", "experts": 1, "attention": "full"}
+    for key, value in needed.items():
         if getattr(config, key) != value:
             what = f"a llama with {key} = {getattr(config, key)} has no GGUF form here"
             raise InputError(what, hint=f"one with {key} = {value} has")
@@ -175,7 +176,7 @@ WRITERS: dict[tuple[int, bool], tuple[str, Callable[..., np.ndarray]]] = {
 
 def tokenizer_values(state: Mapping[str, Any], special: Special, size: int) -> dict[str, Any]:
     """The metadata of a byte-level BPE tokenizer from its ``tokenizer.json``; ids without a token are named."""
-    state = state.get("library", state)
+    begins, state = "begin" in state, state.get("library", state)
     split = next((name for name, make in SPLITS.items() if _described(make()) == state.get("pre_tokenizer")), None)
     if state.get("model", {}).get("type") != "BPE" or split is None:
         raise InputError("GGUF files hold byte-level BPE tokenizers only", hint="fit with --tokenizer bpe")
@@ -195,7 +196,7 @@ def tokenizer_values(state: Mapping[str, Any], special: Special, size: int) -> d
         "tokenizer.ggml.merges": [merge if isinstance(merge, str) else " ".join(merge) for merge in merges],
         "tokenizer.ggml.bos_token_id": names.index(special["begin"]),
         "tokenizer.ggml.eos_token_id": names.index(special["end"]),
-        "tokenizer.ggml.add_bos_token": False,
+        "tokenizer.ggml.add_bos_token": begins,
     }
 
 

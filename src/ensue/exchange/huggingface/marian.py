@@ -85,6 +85,7 @@ def marian_weights(model: Transformer) -> dict[str, Tensor]:
     """Return the weights of our model under Marian's names; the inverse of ``marian_from_weights``."""
     config = model.config
     plain = (config.attention, config.feed_kind, config.positions) == ("full", "relu", "sinusoidal") and config.bias
+    plain = plain and not config.qk_norm
     if config.norm != "post" or config.tied != "all" or not plain or config.kv_heads not in (0, config.heads):
         raise InputError("a Transformer without norm=post, tied=all, activation=relu is not a Marian model")
     own, width = model.state_dict(), _width_order(config.hidden).argsort()

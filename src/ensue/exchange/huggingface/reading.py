@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ensue.core.errors import InputError, errors_in
@@ -31,19 +29,18 @@ from ensue.exchange.huggingface.conversion import (
     unused_rows,
 )
 from ensue.exchange.huggingface.families import FAMILIES, Family
+from ensue.exchange.tensor_files import INDEX_FILE, WEIGHTS_FILE, StoredTensors, listed
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import KINDS, HeadConfig, Labelled
 from ensue.models.table import SYSTEMS
 from ensue.nn.planning import without_storage
 
-WEIGHTS_FILE, INDEX_FILE, CONFIG_FILE = "model.safetensors", "model.safetensors.index.json", "config.json"
+CONFIG_FILE = "config.json"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
 """Old suffixes of layer norms."""
-MAX_NAMES = 3
-"""Names listed in an error; the rest are counted."""
 HEAD_TASKS = {"whole": ("classify", 0), "choice": ("choose", 1), "token": ("tag", 0), "span": ("answer", 2)}
 """The task of each head, and its number of outputs; 0 means one for each label."""
 
@@ -214,7 +211,7 @@ def _converted_weights(folder: HubFolder, model: nn.Module) -> dict[str, Tensor]
     if wrong:
         theirs = [name for name, (here, _) in names.items() if here in wrong]
         size = tuple(folder.weights[theirs[0]].shape)
-        what = f"{_listed(theirs)}: the sizes, e.g. {size}, are not those that {CONFIG_FILE} gives"
+        what = f"{listed(theirs)}: the sizes, e.g. {size}, are not those that {CONFIG_FILE} gives"
         raise InputError(what, where=str(folder.path))
     return new
 
@@ -258,27 +255,18 @@ def _labels(config: dict[str, Any], where: str) -> tuple[str, ...] | None:
     return labels
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
-    """Load all tensors of a folder, from one file or several."""
-    if (path / WEIGHTS_FILE).exists():
-        return _file(path / WEIGHTS_FILE)
-    if (path / INDEX_FILE).exists():
-        index = read_json(path / INDEX_FILE)
-        check_schema(index, Fields({"weight_map": Table(Text())}), str(path / INDEX_FILE))
-        files = list(index["weight_map"].values())
-        if not files or any(Path(name).name != name or "\0" in name for name in files):
-            raise InputError("is damaged: it does not name the files of this folder", where=str(path / INDEX_FILE))
-        tensors: dict[str, Tensor] = {}
-        for name in sorted(set(files)):
-            tensors |= _file(path / name)
-        missing = sorted(set(index["weight_map"]) - set(tensors))
-        if missing:
-            raise InputError(f"its files do not hold {_listed(missing)}", where=str(path / INDEX_FILE))
-        return tensors
+def stored_tensors(path: Path) -> StoredTensors:
+    """Return the tensors of a folder, from one file or several; those of a pickle are refused."""
     pickles = sorted(file.name for file in path.iterdir() if file.suffix in PICKLE_SUFFIXES)
-    if pickles:
+    if pickles and not any((path / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE)):
         raise pickle_error(path / pickles[0])
-    raise InputError(f"there is no {WEIGHTS_FILE}", where=str(path))
+    return StoredTensors(path)
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    """Load all tensors of a folder."""
+    stored = stored_tensors(path)
+    return {name: stored.read(name) for name in stored.tensors}
 
 
 def is_pickle(path: Path) -> bool:
@@ -292,17 +280,6 @@ def pickle_error(path: Path) -> InputError:
     what = f"{path.name} is a pickle, which can run any code when it is opened, so it is not read"
     hint = "if you trust it, open it with transformers and save_pretrained(folder, safe_serialization=True)"
     return InputError(what, where=str(path.parent), hint=hint)
-
-
-def _file(path: Path) -> dict[str, Tensor]:
-    try:
-        tensors: dict[str, Tensor] = load_file(path)
-    except FileNotFoundError as error:
-        raise InputError("is missing", where=str(path)) from error
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-        reason = ascii(str(error).splitlines()[0] if str(error) else type(error).__name__)[1:-1]
-        raise InputError(f"is damaged: {reason}", where=str(path)) from error
-    return tensors
 
 
 def _in_float32(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
@@ -357,16 +334,16 @@ def _check_tensors(
     needed = set(model_map(family, layers, heads))
     missing = sorted(needed - set(weights), key=_natural)
     if missing:
-        raise InputError(f"tensors are missing: {_listed(missing)}", where=where)
+        raise InputError(f"tensors are missing: {listed(missing)}", where=where)
     broken = sorted((name for name in needed if not bool(weights[name].isfinite().all())), key=_natural)
     if broken:
-        what = f"tensors hold NaN or infinite values: {_listed(broken)}"
+        what = f"tensors hold NaN or infinite values: {listed(broken)}"
         raise InputError(what, where=where, hint="save or download the model again")
     extra = set(weights) - needed
     unknown = sorted(extra - head_map(family, family.heads).keys(), key=_natural)
     if unknown:
-        raise InputError(f"tensors that its class does not have: {_listed(unknown)}", where=where)
-    return [f"not used, of another task: {_listed(sorted(extra))}"] if extra else []
+        raise InputError(f"tensors that its class does not have: {listed(unknown)}", where=where)
+    return [f"not used, of another task: {listed(sorted(extra))}"] if extra else []
 
 
 def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...]) -> list[str]:
@@ -389,12 +366,3 @@ def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...]) -> 
 def _natural(name: str) -> list[tuple[int, str]]:
     """Sort key: layer 10 after layer 9."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"\.", name)]
-
-
-def _listed(names: list[str]) -> str:
-    """List the first few names and the total number.
-
-    >>> _listed(["a", "b", "c", "d", "e"])
-    'a, b, c … (5 in all)'
-    """
-    return ", ".join(names[:MAX_NAMES]) + (f" … ({len(names)} in all)" if len(names) > MAX_NAMES else "")

@@ -32,7 +32,6 @@ from ensue.models.bert import BERT, RoBERTaConfig
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTLanguageModel
 from ensue.models.labelled import Labelled
-from ensue.models.llama import LlamaLanguageModel
 from ensue.nn.trunk_config import TrunkConfig
 
 DISTILBERT_EPSILON = 1e-12
@@ -91,8 +90,6 @@ def write_folder(
 
 def export_form(model: nn.Module) -> ExportForm:
     """Return the counterpart of a model."""
-    if isinstance(model, LlamaLanguageModel):
-        raise InputError("a llama is not written as a Hugging Face folder", hint="`--to gguf` writes it")
     if isinstance(model, GPTLanguageModel):
         _check_gpt(model)
         return ExportForm(GPT2, (), model, "", "")
@@ -164,7 +161,7 @@ def _is_distilled(body: Encoder) -> bool:
 
 def _check_trunk(name: str, config: TrunkConfig, **needed: object) -> None:
     """Raise an error for blocks that their library does not have."""
-    needed |= {"attention": "full", "bias": True}
+    needed |= {"attention": "full", "bias": True, "qk_norm": False}
     if config.kv_heads not in (0, config.heads):
         needed["kv_heads"] = 0
     _check_values(name, config, **needed)
@@ -175,7 +172,8 @@ def _check_gpt(model: GPTLanguageModel) -> None:
     if config.experts > 1:
         raise _unsupported("a gpt with experts", "one with experts=1 is")
     wide = 4 * config.hidden
-    _check_trunk("a gpt", config, positions="learned", norm="pre", feed_kind="gelu", feed_width=wide, tied=True)
+    needed = {"positions": "learned", "norm": "pre", "feed_kind": "gelu", "feed_width": wide, "embed_scale": 1.0}
+    _check_trunk("a gpt", config, **needed, tied=True)
 
 
 def _check_gpt_head(model: Labelled) -> None:

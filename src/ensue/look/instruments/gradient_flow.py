@@ -122,8 +122,13 @@ class HookProbe(GradientProbe):
     @contextmanager
     def recorded(self) -> Iterator[list[Tensor]]:
         states: list[Tensor] = []
-        # the input of a pre-hook (module, inputs), or the output of a hook (module, inputs, output)
-        with self.hook(lambda module, inputs, output=None: states.append(inputs[0] if output is None else output)):
+
+        def keep(module: Any, inputs: tuple[Tensor, ...], output: Tensor | None = None) -> None:
+            """Keep the input of a pre-hook, or the output of a hook."""
+            state = inputs[0] if output is None else output
+            states.append(state if state.requires_grad else state.requires_grad_())  # embeddings may be frozen
+
+        with self.hook(keep):
             yield states
 
 

@@ -5,7 +5,8 @@
 
 m is x and what came before it (causal), or all of x (in both directions). With fewer key–value heads than heads,
 several query heads share one (grouped-query attention, Ainslie et al., 2023). The state is the keys and values so far.
-b is an additive bias of scores, where the model has one.
+b is an additive bias of scores, where the model has one; queries and keys may have a norm, head by head (Henry et al.,
+2020).
 
 Legend: B rows, T new tokens, S keys, H heads, G key–value heads, D width, d head width (D / H unless it is set); a
 cache shared by k rows of a beam folds their queries into one row (``ensue.nn.key_value_cache``).
@@ -14,11 +15,12 @@ cache shared by k rows of a beam folds their queries into one row (``ensue.nn.ke
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 
 import torch
 from torch import Tensor, nn
 
-from ensue.core.errors import unknown_name
+from ensue.core.errors import InputError, unknown_name
 from ensue.kernels.attention import (
     attend,
     attend_cached,
@@ -45,8 +47,11 @@ class SelfAttention(Mixer):
     cache_dtype: torch.dtype | None = None
     """The type of cached keys and values, if it is not that of the layer; ``use_cache_type`` sets it."""
 
-    def __init__(self, config: MixerConfig) -> None:
+    def __init__(self, config: MixerConfig, *, base: float = 0.0) -> None:
+        """``base`` is a base of rotary positions of its own, which are not stretched."""
         super().__init__()
+        if base and not (config.rope_base and 1 < base < inf):
+            raise InputError(f"attention: base = {base} must be above 1 and finite, and positions rotary")
         D, H = config.width, config.heads
         d = config.head_width or D // H
         self.causal, self.dropout = config.causal, config.dropout
@@ -54,7 +59,9 @@ class SelfAttention(Mixer):
         self.sizes = [H * d, self.kv_heads * d, self.kv_heads * d]
         self.project = nn.Linear(D, sum(self.sizes), bias=config.bias or config.qkv_bias)  # W_Q, W_K, W_V side by side
         self.out = nn.Linear(H * d, D, bias=config.bias)  # W_O
-        self.rotary = Rotary(d, config.rope_base, config.rope_scaling) if config.rope_base else None
+        self.norm_query, self.norm_key = (None if config.qk_norm is None else config.qk_norm(d) for _ in range(2))
+        rotation = (base, "none") if base else (config.rope_base, config.rope_scaling)
+        self.rotary = Rotary(d, *rotation) if config.rope_base else None
         self.score_bias = config.score_bias
         self.packed = self.kv_heads == H and self.rotary is None and self.score_bias is None
 
@@ -71,12 +78,12 @@ class SelfAttention(Mixer):
     ) -> Mixed:
         """Attend from x (B, T, D), or packed rows (M, D), to what each position may see."""
         if layout.packing is not None:
-            parts, p = (linear(self.project, x),), self.dropout if self.training else 0.0
+            parts, p = (self._projected(x),), self.dropout if self.training else 0.0
             y = attend_packed(parts, self.heads, layout.rows, causal=self.causal, dropout=p)
             return Mixed(linear(self.out, y), None, None)
         if self.causal:
             return self._causal(x, state or self.start(len(x)), layout, weights)  # type: ignore[arg-type]
-        y, seen = self._both((linear(self.project, x),), layout, weights)
+        y, seen = self._both((self._projected(x),), layout, weights)
         return Mixed(y, None, seen)
 
     def _causal(self, x: Tensor, past: KeyValueCache, layout: Layout, weights: bool) -> Mixed:
@@ -84,7 +91,7 @@ class SelfAttention(Mixer):
         T, dropout = x.shape[1], self.dropout if self.training else 0.0
         past = self._usable(past, T, layout, weights)
         k = past.each
-        projected = linear(self.project, x.reshape(x.shape[0] // k, k * T, x.shape[2]))  # (B/k, k·T, …)
+        projected = self._projected(x.reshape(x.shape[0] // k, k * T, x.shape[2]))  # (B/k, k·T, …)
         positions = past.positions(T) if layout.positions is None else layout.positions  # (1 or B, T)
         projected = self._rotated(projected, positions, layout, k)
         query, key, value = self._heads(projected)
@@ -118,7 +125,7 @@ class SelfAttention(Mixer):
         self, index: Tensor, here: Tensor, x: Tensor, layout: Layout, weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from some positions only; what they see is still computed for every position."""
-        if self.rotary is not None or self.causal or self.score_bias is not None:
+        if self.rotary is not None or self.causal or self.score_bias is not None or self.norm_query is not None:
             return super().at(index, here, x, layout, weights)
         width = self.sizes[0]
         query, rest = part(self.project, here, 0, width), part(self.project, x, width, sum(self.sizes))
@@ -148,6 +155,15 @@ class SelfAttention(Mixer):
             y = attend_cached(query, key, value, mask, bias, dropout)
         seen = attention_weights(query, key, mask, bias) if weights else None
         return linear(self.out, y), seen
+
+    def _projected(self, x: Tensor) -> Tensor:
+        """Queries, keys and values side by side, (…, D) → (…, (H + 2 G) d); queries and keys after their norms."""
+        projected = linear(self.project, x)
+        if self.norm_query is None or self.norm_key is None:
+            return projected
+        query, key, value = torch.split(projected, self.sizes, -1)
+        q, k = (one.reshape(*one.shape[:-1], -1, self.head_width) for one in (query, key))
+        return torch.cat([self.norm_query(q).flatten(-2), self.norm_key(k).flatten(-2), value], -1)
 
     def _heads(self, *parts: Tensor) -> list[Tensor]:
         """Queries (B, H, T, d), keys and values (B, G, T, d) of what was projected."""

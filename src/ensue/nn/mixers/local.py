@@ -26,8 +26,8 @@ class LocalAttention(SelfAttention):
 
     bounded = True
 
-    def __init__(self, config: MixerConfig, *, span: int = 0) -> None:
-        super().__init__(config)
+    def __init__(self, config: MixerConfig, *, span: int = 0, base: float = 0.0) -> None:
+        super().__init__(config, base=base)
         if span < 0:
             raise InputError(f"attention = local: span = {span} must be 0 or more")
         self.span = span or max(1, config.context // 4)

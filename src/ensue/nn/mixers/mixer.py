@@ -13,7 +13,9 @@ Legend: B rows, T tokens, D width, H heads.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
@@ -51,6 +53,8 @@ class MixerConfig:
     """Whether linear layers have a bias."""
     qkv_bias: bool = False
     """Whether the projections to queries, keys and values have one even without ``bias``."""
+    qk_norm: Callable[[int], nn.Module] | None = None
+    """Makes the norms of queries and of keys, given the width of a head; None means none."""
     score_bias: nn.Module | None = None
     """Maps positions of queries (…, T) and keys (…, S) to a bias of scores (…, H, T, S); None means no bias."""
 
@@ -107,6 +111,8 @@ MIXERS = Table(
     },
 )
 """Mixers by name."""
+MAX_REPEATS = 1 << 16
+"""How often a mixer can be repeated in a pattern."""
 
 
 def parse_mixer(text: str) -> tuple[str, dict[str, str]]:
@@ -124,6 +130,40 @@ def parse_mixer(text: str) -> tuple[str, dict[str, str]]:
             raise InputError(f"attention = {text!r}: {what}", hint="write for example local:span=64")
         options[key] = value
     return name, options
+
+
+def parse_pattern(text: str, layers: int) -> list[str]:
+    """The mixer of each layer: names with options, each perhaps repeated, and all of them over and over again.
+
+    >>> parse_pattern("local:span=64*2,full", 5)
+    ['local:span=64', 'local:span=64', 'full', 'local:span=64', 'local:span=64']
+    """
+    pattern = parse_turns(text)
+    return [pattern[layer % len(pattern)] for layer in range(layers)]
+
+
+def parse_turns(text: str) -> list[str]:
+    """The mixers that take turns in the layers, once each time."""
+    pattern: list[str] = []
+    for one in text.split(","):
+        mixer, times, count = one.strip().partition("*")
+        if times and not (count.isdecimal() and 0 < int(count) <= MAX_REPEATS):
+            raise InputError(
+                f"attention = {text!r}: {one!r} is not mixer*times", hint="for example local:span=64*5,full"
+            )
+        pattern += [mixer] * (int(count) if times else 1)
+    return pattern
+
+
+def pattern_text(mixers: Sequence[str]) -> str:
+    """The shortest pattern of which ``parse_pattern`` makes the mixers of these layers.
+
+    >>> pattern_text(["local", "local", "full", "local", "local"])
+    'local*2,full'
+    """
+    size = next(n for n in range(1, len(mixers) + 1) if all(one == mixers[at % n] for at, one in enumerate(mixers)))
+    runs = [(mixer, len(list(many))) for mixer, many in groupby(mixers[:size])]
+    return ",".join(f"{mixer}*{count}" if count > 1 else mixer for mixer, count in runs)
 
 
 def build_mixer(text: str, config: MixerConfig) -> Mixer:

@@ -15,12 +15,12 @@ export function savers(name, numbers, picture) {
       status.textContent = `could not create a picture: ${error.message}`;
     }
   });
-  const asNumbers = button("JSON", () => {
-    const address = URL.createObjectURL(new Blob([JSON.stringify(numbers(), null, 1)], { type: "application/json" }));
-    save(`${name}.json`, address);
-    setTimeout(() => URL.revokeObjectURL(address), 1000);
-  });
-  return row(asPicture, asNumbers, status);
+  return row(asPicture, button("JSON", () => saveJson(name, numbers())), status);
+}
+export function saveJson(name, value) {
+  const address = URL.createObjectURL(new Blob([JSON.stringify(value, null, 1)], { type: "application/json" }));
+  save(`${name}.json`, address);
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
 const MARGIN = 12, MAX_TITLE = 400; // pixels around a picture; maximum length of a title
@@ -32,7 +32,7 @@ export async function pictureOf(node, title = "") {
   const heading = title.trim() ? [make("p", { className: "asked" }, title.length > MAX_TITLE ? `${title.slice(0, MAX_TITLE)}…` : title)] : [];
   const whole = make("div", { className: "picture" }, ...heading, node.cloneNode(true));
   whole.style.cssText = `background: ${style.backgroundColor}; color: ${style.color}; font: ${style.font}; padding: ${MARGIN}px; width: ${width}px; box-sizing: content-box; display: flow-root; min-height: 100%`;
-  for (const name of ["--ground", "--raised", "--ink", "--faint", "--line", "--accent", "--warm"])
+  for (const name of ["--ground", "--raised", "--ink", "--faint", "--line", "--accent", "--warm", "--bad"])
     whole.style.setProperty(name, getComputedStyle(document.documentElement).getPropertyValue(name));
   const size = [width + 2 * MARGIN, heightOf(whole)].map(Math.ceil);
   whole.prepend(make("style", {}, sheets.join("\n")));

@@ -3,13 +3,14 @@ import { json, make, registry, remember, settings, showError, some } from "./ui.
 import * as runs from "./tab_runs.js";
 import * as next from "./tab_next.js";
 import * as write from "./tab_write.js";
+import * as chat from "./tab_chat.js";
 import * as translate from "./tab_translate.js";
 import * as attention from "./tab_attention.js";
 import * as inside from "./tab_inside.js";
 import * as words from "./tab_words.js";
 import * as tasks from "./tab_tasks.js";
 
-const tabs = { runs, next, write, translate, attention, inside, words, tasks };
+const tabs = { runs, next, write, chat, translate, attention, inside, words, tasks };
 const main = document.getElementById("main"), status = document.getElementById("status"), nav = document.querySelector("nav");
 
 const saved = new Map(); // the settings of each tab when it was closed
@@ -70,5 +71,5 @@ addEventListener("popstate", () => open(settings().get("tab")));
 
 json("/api/runs").then((response) => {
   Object.assign(registry, response);
-  open(settings().get("tab") ?? (some("next") ? "next" : "runs"));
+  open(settings().get("tab") ?? ["chat", "next"].find(some) ?? "runs");
 }, (error) => showError(error, main));

@@ -1,5 +1,6 @@
 // Write: sampled completions, streamed token by token and shaded by probability.
-import { area, button, choice, kept, labelled, make, networkError, nothing, number, remember, request, row, settings, showError, soft, some, visible } from "./ui.js";
+import { area, button, choice, events, kept, labelled, make, nothing, number, remember, request, row, settings, showError, soft, some, visible } from "./ui.js";
+import { moveWithArrows, shaded } from "./token_shading.js";
 import { pictureOf, savers } from "./downloads.js";
 
 const FIELDS = ["model", "prompt", "max_tokens", "temperature", "top_k", "top_p", "seed"];
@@ -38,8 +39,7 @@ export function open(main) {
     try {
       for await (const piece of events(await request("/v1/completions", { ...form, stream: true, logprobs: 5 }, controller.signal))) {
         if (!tries.isConnected) return controller.abort(); // another tab is open: stop generating
-        if (piece.error) throw new Error(piece.error.message);
-        text.append(shaded(piece.choices[0], one.tokens.length === 0));
+        text.append(token(piece.choices[0], one.tokens.length === 0));
         one.text += piece.choices[0].text;
         one.tokens.push(piece.choices[0].logprobs);
       }
@@ -82,25 +82,10 @@ async function restore(attempt) {
     if (Array.isArray(values) && values.length === FIELDS.length) await attempt(Object.fromEntries(FIELDS.map((name, i) => [name, values[i]])));
 }
 
-/** The server-sent events of a response, as objects. */
-async function* events(response) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let waiting = "";
-  for (;;) {
-    const { done, value } = await reader.read().catch(networkError);
-    if (done) return;
-    const parts = (waiting + value).split("\n\n");
-    waiting = parts.pop();
-    for (const part of parts) if (part.startsWith("data: {")) yield JSON.parse(part.slice(6));
-  }
-}
-/** A token; Tab stops at one token of a text, and arrow keys move to the others. */
-function shaded({ text, logprobs }, first) {
-  const cost = -(logprobs?.token_logprobs[0] ?? 0);
-  const span = make("span", { tabIndex: first ? 0 : -1, className: "piece" }, text);
-  span.style.setProperty("--cost", Math.min(0.85, cost / 8).toFixed(3));
-  span.details = { token: logprobs?.tokens[0] ?? text, p: Math.exp(-cost), best: logprobs?.top_logprobs[0] ?? {} };
-  return span;
+/** A token with its probability and alternatives. */
+function token({ text, logprobs }, first) {
+  const logProb = logprobs?.token_logprobs[0] ?? 0;
+  return shaded(text, logProb, { token: logprobs?.tokens[0] ?? text, p: Math.exp(logProb), best: logprobs?.top_logprobs[0] ?? {} }, first);
 }
 /** Show the alternatives of the token under the pointer. */
 function watch(text, aside) {
@@ -111,15 +96,5 @@ function watch(text, aside) {
     aside.textContent = `${visible(details.token)}: P = ${details.p.toFixed(3)}; alternatives: ${others.join(", ")}`;
   };
   for (const kind of ["pointerover", "focusin", "click"]) text.addEventListener(kind, tell);
-  text.addEventListener("focusin", (event) => {
-    for (const other of text.querySelectorAll('[tabindex="0"]')) other.tabIndex = -1;
-    event.target.tabIndex = 0;
-  });
-  text.addEventListener("keydown", (event) => {
-    const all = [...text.querySelectorAll(".piece")], at = all.indexOf(event.target);
-    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: all.length - 1 }[event.key];
-    if (at < 0 || !all[to]) return;
-    event.preventDefault();
-    all[to].focus();
-  });
+  moveWithArrows(text);
 }

@@ -73,6 +73,25 @@ export async function request(path, form, signal) {
   return response;
 }
 export const json = async (path, form, signal) => (await request(path, form, signal)).json();
+/** The server-sent events of a response, as objects; an event that is an error is thrown, and so is an early end. */
+export async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  const lost = (error) => { throw error?.name === "AbortError" ? error : new Error("the connection to the server was lost"); };
+  let waiting = "";
+  for (;;) {
+    const { done, value } = await reader.read().catch(lost);
+    if (done) lost();
+    const parts = (waiting + value).split("\n\n");
+    waiting = parts.pop();
+    for (const part of parts) {
+      if (part === "data: [DONE]") return;
+      if (!part.startsWith("data: {")) continue;
+      const piece = JSON.parse(part.slice(6));
+      if (piece.error) throw new Error(piece.error.message);
+      yield piece;
+    }
+  }
+}
 
 export function showError(error, where) {
   if (error.name !== "AbortError") where.replaceChildren(make("p", { className: "error", role: "alert" }, error.message));
@@ -108,6 +127,22 @@ export function latest(wait, where, work) {
   };
 }
 
+/** Copy a text; without a clipboard, which browsers withhold over plain HTTP, by selecting it. True if it worked. */
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const field = make("textarea", { value: text, className: "unseen" }), focused = document.activeElement;
+    document.body.append(field);
+    field.select();
+    const copied = document.execCommand("copy");
+    field.remove();
+    focused?.focus();
+    return copied;
+  }
+}
+
 // Settings are kept in the address, so that a link restores the view.
 export const settings = () => new URLSearchParams(location.hash.slice(1));
 export function remember(values) {
@@ -136,6 +171,6 @@ export function options(name, values) {
 export const withCapability = (capability) => registry.runs.filter((run) => run.can.includes(capability));
 export const some = (capability) => withCapability(capability).length > 0;
 export const find = (id) => registry.runs.find((run) => run.id === id);
-export function nothing(main, what, how) {
-  main.replaceChildren(make("p", {}, `No served run ${what}. To train one: `, make("code", {}, how)));
+export function nothing(main, what, how, to = "To train one") {
+  main.replaceChildren(make("p", {}, `No served run ${what}. ${to}: `, make("code", {}, how)));
 }

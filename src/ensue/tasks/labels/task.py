@@ -59,7 +59,7 @@ FINE_TUNING: dict[str, Any] = {
 FROM_SCRATCH: dict[str, Any] = {**FINE_TUNING, "train.epochs": 5.0, "train.lr": 1e-3, "train.floor": 0.05}
 """The settings of a model with random weights."""
 TUNED_WIDTH = 384
-"""The hidden size that the learning rate of ``FINE_TUNING`` is for; see ``LabelTask.tuning_rate``."""
+"""The hidden size that the learning rate of ``FINE_TUNING`` is for; see ``LabelTask.tuning_settings``."""
 BATCH_TOKENS, MOST_BATCH_TOKENS = 1000, 8000
 """The fewest and the most tokens of a batch where no setting says."""
 FEWEST_EXAMPLES = 16
@@ -210,7 +210,7 @@ class LabelTask(Task):
         own = recipe.labels(whole, initialised) if recipe else {}
         return shape | (FINE_TUNING if initialised else FROM_SCRATCH) | own
 
-    def tuning_rate(self, system: str, flat: Mapping[str, Any]) -> float:
+    def tuning_settings(self, system: str, flat: Mapping[str, Any]) -> dict[str, Any]:
         """Return the learning rate for a pre-trained model; a Transformer's is inversely proportional to its width.
 
         Adam moves every weight by about the rate, so the change of a sum over D inputs grows with D. For the 768 of
@@ -220,8 +220,8 @@ class LabelTask(Task):
         defaults = {field.name: field.default for field in describe(SYSTEMS.load(system).Config)}
         width = flat.get("hidden", defaults.get("hidden"))
         if "heads" not in defaults or not isinstance(width, int) or width < 1:  # an invalid width is refused later
-            return rate
-        return float(f"{rate * TUNED_WIDTH / width:.2g}")
+            return {"train.lr": rate}
+        return {"train.lr": float(f"{rate * TUNED_WIDTH / width:.2g}")}
 
     def shorten(self, data: LabelSettings, share: float) -> LabelSettings:
         """Evaluate fewer examples if the budget is short."""
@@ -279,11 +279,11 @@ class LabelTask(Task):
     def complete_settings(self, settings: Settings, model: Labelled, corpus: LabelCorpus) -> Settings:
         """Fill in the size of batches, the length of rows, the labels and the head."""
         train, data = settings.train, settings.data
-        if train.adapters and (train.freeze or train.layer_decay < 1):
+        if train.lora and (train.freeze or train.layer_decay < 1):
             raise InputError("adapters leave the body as it is", hint="leave out train.freeze and train.layer_decay")
-        if train.adapters and not adaptable(model.body, _is_no_output):
+        if train.lora and not adaptable(model.body, _is_no_output):
             what = f"{settings.run.system} has no layers for adapters"
-            raise InputError(what, hint="leave out train.adapters, or use bert, roberta or gpt")
+            raise InputError(what, hint="leave out train.lora, or use bert, roberta or gpt")
         if train.reach and getattr(model.body, "cuts", "") != "streams":
             what = f"train.reach is for models that carry a state, which {settings.run.system} does not"
             raise InputError(what, hint="leave it out, or use lstm, gru or rnn")
@@ -325,10 +325,10 @@ class LabelTask(Task):
         """Return which layers train, and how fast; the task's measure chooses the weights."""
         train, depths = settings.train, model.depths()
         top = max(depths.values())
-        if train.unfreeze and not train.freeze and not train.adapters:
+        if train.unfreeze and not train.freeze and not train.lora:
             raise InputError("train.unfreeze unfreezes frozen layers, and none is frozen", hint="set train.freeze too")
         frozen = top if train.freeze < 0 else min(train.freeze, top)
-        if train.adapters or (not frozen and train.layer_decay == 1.0):
+        if train.lora or (not frozen and train.layer_decay == 1.0):
             return TrainingOptions(None, self.kind.chosen_by)
         rows = corpus.train.rows
         steps = RowBatches(rows, batch_tokens(train, rows)).steps_per_epoch
@@ -337,8 +337,8 @@ class LabelTask(Task):
 
     def prepare_model(self, settings: Settings, model: Labelled, corpus: LabelCorpus) -> None:
         """Add adapters, and freeze the layers they are beside."""
-        if settings.train.adapters:
-            adapt(model.body, settings.train.adapters, settings.train.adapters_alpha, _is_no_output)
+        if settings.train.lora:
+            adapt(model.body, settings.train.lora, settings.train.lora_alpha, _is_no_output)
 
     def finish_model(self, model: Labelled) -> Labelled:
         """Merge adapters into the weights, and unfreeze all."""

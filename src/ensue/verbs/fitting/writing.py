@@ -11,6 +11,8 @@ from ensue.core.files import write_text
 from ensue.core.run_files import COUNTING
 from ensue.models.backbones import system_config
 from ensue.models.ngram import NGram
+from ensue.runs.chat import inherited_chat
+from ensue.runs.grouped_weights import count_parameters
 from ensue.runs.held_out import RestFolder, rest_figures
 from ensue.runs.model_card import model_card
 from ensue.runs.save_weights import write_weights
@@ -40,9 +42,9 @@ def measure_and_write(work: Fit, outcome: Outcome) -> None:
         "seconds": round(outcome.seconds, 1),
         "unit": "passes" if trained_by_counting(settings.run.system, settings.run.task) else "steps",
         "tokens": outcome.tokens,
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": count_parameters(model),
         **({"ngrams": sum(model.counts)} if isinstance(model, NGram) else {}),
-        "bytes": folder.weights.stat().st_size,
+        "bytes": sum(one.weights.stat().st_size for one in (folder, folder.base) if one is not None),
         **({"budget": outcome.pace.figures()} if outcome.pace else {}),
     }
     report_all(outcome.pace.remarks(outcome.step) if outcome.pace else (), work.report)
@@ -60,5 +62,6 @@ def measure_and_write(work: Fit, outcome: Outcome) -> None:
         facts["head"] = asdict(settings.head)
     if settings.features is not None:
         facts["features"] = describe_features(model)
+    facts |= inherited_chat(settings, folder)
     write_text(folder.card, model_card(settings, facts))
     folder.write_config(settings.run.system, system_config(model), ensue.__version__, **facts)

@@ -143,7 +143,10 @@ def open_race(folder: str | PathLike[str]) -> RaceRecord:
         check_schema(race, TEXT_SCHEMA, str(path / "race.json"))
     if all(entrant[measure.key] is None for entrant in race["systems"]):
         raise InputError("has no result to draw yet", where=str(path), hint="`ensue race … --resume` continues it")
-    folders = {entrant_name(race, entrant): _folder(path, entrant) for entrant in race["systems"]}
+    entrants = race["systems"]
+    if "task" not in race:  # a pre-trained language model has other tokens, in which its loss during training is
+        entrants = [entrant for entrant in entrants if not entrant.get("start")]
+    folders = {entrant_name(race, entrant): _folder(path, entrant) for entrant in entrants}
     metrics = {name: read_metrics(run) for name, run in folders.items() if run and (run / "metrics.jsonl").exists()}
     return RaceRecord(race, metrics, rules.name, measure.key, measure.title, rules.lower)
 

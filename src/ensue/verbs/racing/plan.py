@@ -1,6 +1,7 @@
 """The plan of a race: which systems are trained with which settings, on the same data, tokenizer and budget.
 
-The system of a pre-trained run is trained twice, from its weights and from scratch, in the same shape. On shares of the
+The system of a pre-trained run is trained twice, from its weights and from scratch, in the same shape; a language model
+from its weights only, with its own tokenizer. On shares of the
 labels everything is trained once for each share. The examples of a small share are among those of a larger one, and the
 labels of each share have the same frequencies as all.
 """
@@ -23,6 +24,7 @@ from ensue.data.sources import absolute_sources
 from ensue.look.label_curve import SCRATCH
 from ensue.models.bert import BERT
 from ensue.models.table import SYSTEMS
+from ensue.runs.adapter_training import has_frozen_weights
 from ensue.runs.init_from import inherited_settings
 from ensue.runs.load import Run, load
 from ensue.runs.settings_resolution import own_settings, resolve, without_unused
@@ -38,6 +40,9 @@ MATCHES = ("time", "cpu", "params", "tokens")
 EQUAL_CPU: dict[str, Any] = {"train.budget_clock": "cpu", "train.threads": 1, "device": "cpu"}
 """The settings of every system in a race of equal CPU time."""
 DEFAULT_BUDGET = "60s"
+LANGUAGE = "language"
+DEFAULT_RANK = 8
+"""The rank of adapters where the weights of the initial run cannot be trained."""
 MIN_UPDATES = 60
 """The fewest updates on a share of the labels without a budget. With the task's epochs alone a hundred examples would
 make a dozen updates, and the curve would show how short training was."""
@@ -64,7 +69,7 @@ class RacePlan:
     def own(self, system: str) -> dict[str, Any]:
         """The settings typed for a system; that of the initial run inherits its shape."""
         shape: dict[str, Any] = {}
-        if self.initial is not None and system == self.initial.system:
+        if self.initial is not None and system == self.initial.system and self.task.labels:
             shape = inherited_settings(self.initial, system, self.task.name, {}, self.typed)
         shared = {**self.rules.settings, **self.typed}
         return {**shape, **without_unused(system, self.task.name, own_settings(system, shared))}
@@ -107,9 +112,9 @@ def plan_race(
         raise unknown_name("match", match, MATCHES)
     if seeds < 1:
         raise InputError(f"--seeds {seeds} must be at least 1")
-    if not spec.labels and (labels or begin_with):
-        what = "--labels is" if labels else "--from is, in a race,"
-        raise InputError(f"{what} for tasks that label", hint="name one, such as --task classify, or leave it out")
+    if not spec.labels and (labels or (begin_with and spec.name != LANGUAGE)):
+        what = "--labels is for tasks" if labels else "--from is, in a race, for language models and tasks"
+        raise InputError(f"{what} that label", hint="name one, such as --task classify, or leave it out")
     if labels and min(labels) < 1:
         raise InputError(f"--labels {min(labels)} must be at least 1")
     if labels and settings.get("data.limit"):
@@ -174,7 +179,9 @@ def read_shared_corpus(plan: RacePlan, report: Report) -> Any:
     settings = resolved[name]
     if plan.task.labels:  # the shortest rows of all
         settings = plan.resolved(name, **{"data.length": min(row_length(one) for one in resolved.values())})
-    corpus = plan.task.read_corpus(settings, plan.initial.folder if plan.initial else None, report)
+    # a language model keeps its own tokenizer, and bits per byte compare it with the others
+    inherits = plan.initial is not None and plan.task.labels
+    corpus = plan.task.read_corpus(settings, plan.initial.folder if plan.initial and inherits else None, report)
     if corpus.valid is None:
         data = plan.task.data
         raise InputError(f"a race needs {data} to score on", hint=f"give --valid, or more {data}")
@@ -210,10 +217,11 @@ def candidates(plan: RacePlan, corpus: Any, folder: RunFolder) -> list[Candidate
 
 
 def _starts(plan: RacePlan, system: str) -> list[str]:
-    """How a system is initialised: only tasks that label tell pre-trained weights from random ones."""
+    """How a system is initialised: where a task labels, that of the initial run also from scratch, in its shape."""
+    initial = plan.initial is not None and system == plan.initial.system
     if not plan.task.labels:
-        return [""]
-    return [SCRATCH, PRETRAINED] if plan.initial is not None and system == plan.initial.system else [SCRATCH]
+        return [PRETRAINED] if initial else [""]
+    return [SCRATCH, PRETRAINED] if initial else [SCRATCH]
 
 
 def _candidate(plan: RacePlan, corpus: Any, own: dict[str, Any], system: str, start: str, share: int) -> Candidate:
@@ -222,6 +230,8 @@ def _candidate(plan: RacePlan, corpus: Any, own: dict[str, Any], system: str, st
         assert plan.initial is not None
         settings = {name: value for name, value in settings.items() if not name.startswith("tokenizer.")}
         settings["begin_with"] = str(plan.initial.folder.path.absolute())
+        if has_frozen_weights(plan.initial):
+            settings.setdefault("train.lora", DEFAULT_RANK)
     settings |= without_unused(system, plan.task.name, _training_limit(plan, corpus, settings, system, share))
     name = system if not start or plan.initial is None else f"{system} {start}"
     labels = share or (len(corpus.examples) if plan.task.labels else 0)

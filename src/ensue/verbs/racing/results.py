@@ -90,7 +90,8 @@ class Race:
 
     def _entry(self, e: Entrant) -> dict[str, Any]:
         """A result for race.json; missing measures are None."""
-        start = {"start": e.start, "labels": e.labels} if self.labels else {}
+        start: dict[str, Any] = {"start": e.start} if self.labels or self.facts.get("from") else {}
+        start |= {"labels": e.labels} if self.labels else {}
         measures = {measure.key: e.measures.get(measure.key) for measure in self.rules.measures}
         costs = {name: getattr(e, name) for name in ("seconds", "parameters", "bytes", "tokens", "others")}
         seed = {"seed": e.seeds[0]["seed"] if e.seeds else None} if self.labels else {}

@@ -1,0 +1,50 @@
+"""pass@k of a language model on HumanEval, MBPP and the built-in problems, and what became of the programs.
+
+    ENSUE_DATA=… python -m benchmarks.quality.code_pass runs/smollm2 [--samples 10] [--limit 50] [--only HumanEval]
+
+The data sets are read from $ENSUE_DATA/probes/lm_tasks. Every program is kept in --keep, to be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from benchmarks.record import data_folder, record
+from ensue.cli.display import Display
+from ensue.runs.load import load
+from ensue.verbs.code_evaluation import GREEDY, SAMPLED, evaluate_code
+
+TASKS = {"code": ("code", 0), "HumanEval": ("HumanEval.jsonl.gz", 0), "MBPP": ("mbpp.jsonl.gz", 3)}
+
+
+def main() -> None:
+    """Measure each data set and record a line for it."""
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("run", type=Path)
+    asked.add_argument("--samples", type=int, default=1)
+    asked.add_argument("--limit", type=int, default=0)
+    asked.add_argument("--only", choices=TASKS)
+    asked.add_argument("--keep", type=Path, default=Path("/tmp"))
+    given = asked.parse_args()
+    run = load(given.run)
+    how = GREEDY if given.samples == 1 else SAMPLED
+    for name, (source, shots) in TASKS.items():
+        if given.only not in (None, name):
+            continue
+        path = source if name == "code" else data_folder() / "probes" / "lm_tasks" / source
+        start = time.monotonic()
+        out = given.keep / f"{name}-{given.samples}.jsonl"
+        with Display() as display:
+            result = evaluate_code(
+                run, path, samples=given.samples, shots=shots, limit=given.limit, out=out, report=display
+            )
+        print("\n".join(result.lines()))
+        facts = {"run": given.run.name, "task": name, "shots": shots, "temperature": how.temperature}
+        seconds = round(time.monotonic() - start, 1)
+        record("code_pass", {**facts, "top_p": how.top_p, **result.as_dict(), "seconds": seconds})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Programming problems: a prompt to continue, and tests that the finished program must pass.
+
+Two forms of JSONL lines are read, recognised by their fields:
+
+    HumanEval   {"task_id", "prompt", "entry_point", "test"}: the program is the prompt, without white space at its end,
+                and its continuation; ``test`` defines ``check(candidate)`` (Chen et al., 2021)
+    MBPP        {"task_id", "text", "test_list"}: a description and assertions. Without shots the prompt is a docstring
+                with the first assertion (Fried et al., 2023), with shots the one of Austin et al. (2021)
+
+>>> read_problems("code")[0].id
+'code/0'
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ensue.core.errors import InputError
+from ensue.data.lines import check_text, located_lines, parse_object
+
+BUILT_IN = "code"
+"""The name of the built-in problems, in the form of HumanEval."""
+FUNCTION_STOPS = ("\nclass", "\ndef", "\n#", "\n@", "\nprint", "\nif", "\n```")
+"""What comes after the body of a function ends it."""
+DOCSTRING_STOPS = ("\nclass", "\nassert", '\n"""', "\nprint", "\nif", "\n```")
+SHOT_STOPS = ("[DONE]",)
+TASK = (
+    "You are an expert Python programmer, and here is your task: {} Your code should pass these tests:\n\n{}\n[BEGIN]\n"
+)
+MBPP_SHOTS, MBPP_TEST = (2, 3, 4), range(11, 511)
+"""The task ids of MBPP that the literature uses as shots, and those it tests."""
+EXAMPLE = '"task_id": "1", "prompt": "def f():", "entry_point": "f", "test": "def check(candidate): …"'
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem: what the model continues, and how the program is made and tested."""
+
+    id: str
+    prompt: str
+    tests: str
+    """Python that raises an exception unless the program is right."""
+    stops: tuple[str, ...]
+    """Texts that end a continuation."""
+    begin: str = ""
+    """What the program has before the continuation."""
+    solution: str = ""
+    """A right continuation, if known."""
+
+    def program(self, completion: str) -> str:
+        """The program that a continuation makes."""
+        return self.begin + completion
+
+
+def read_problems(source: str | Path, shots: int = 0) -> list[Problem]:
+    """Read problems from a JSONL file (or .gz), or the built-in ones ("code")."""
+    if str(source) == BUILT_IN and not Path(source).exists():
+        lines = files("ensue.data").joinpath("code_problems.jsonl").read_text(encoding="utf-8").splitlines()
+        located = [(f"{BUILT_IN}:{number}", line) for number, line in enumerate(lines, 1)]
+    else:
+        located = list(located_lines(source))
+    records = [(where, parse_object(line, where, EXAMPLE)) for where, line in located if line.strip()]
+    return make_problems([record for _, record in records], shots, [where for where, _ in records])
+
+
+def make_problems(records: Sequence[Record], shots: int = 0, places: Sequence[str] = ()) -> list[Problem]:
+    """Make problems of records of one form; ``places`` are their files and lines, for messages."""
+    places = places or [f"problem {number}" for number in range(1, len(records) + 1)]
+    if not records:
+        raise InputError("there are no problems", hint="give a file with one JSON object a line")
+    if "test_list" in records[0]:
+        problems = _mbpp(records, shots, places)
+    elif shots:
+        raise InputError("problems in the form of HumanEval are continued as they are", hint="use --shots 0")
+    else:
+        problems = [_human_eval(record, where) for record, where in zip(records, places)]
+    repeated = [name for name, count in Counter(problem.id for problem in problems).items() if count > 1]
+    if repeated:
+        raise InputError(f"several problems have the task_id {repeated[0]!a}", hint="give each a name of its own")
+    return problems
+
+
+def _human_eval(record: Record, where: str) -> Problem:
+    prompt, entry, test = (_field(record, name, where) for name in ("prompt", "entry_point", "test"))
+    if not entry.isidentifier():
+        raise InputError(f"the field 'entry_point' is {entry!a}, which is no name of a function", where=where)
+    tests = f"{test}\n\ncheck({entry})\n"
+    begin = prompt.rstrip()  # the line end is the model's: a token holds it together with the indentation
+    solution = prompt[len(begin) :] + check_text(record.get("canonical_solution", ""), "canonical_solution", where)
+    return Problem(_id(record, where), begin, tests, FUNCTION_STOPS, begin, solution)
+
+
+def _mbpp(records: Sequence[Record], shots: int, places: Sequence[str]) -> list[Problem]:
+    """Problems of MBPP; of the whole data set those of its test part."""
+    numbers = {record.get("task_id"): index for index, record in enumerate(records)}
+    whole = {*MBPP_SHOTS, *MBPP_TEST} <= set(numbers)
+    if shots >= len(records):
+        raise InputError(f"there are {len(records)} problems, too few for {shots} shots", hint="use fewer")
+    usual = [numbers[number] for number in MBPP_SHOTS if whole]
+    order = [*usual, *(index for index in range(len(records)) if index not in usual)]
+    shown = [] if not shots else order[:shots]
+    before = "".join(_shot(records[index], places[index]) for index in shown)
+    asked = [numbers[number] for number in MBPP_TEST] if whole else list(range(len(records)))
+    return [_mbpp_problem(records[index], places[index], before) for index in asked if index not in shown]
+
+
+def _mbpp_problem(record: Record, where: str, before: str) -> Problem:
+    text, tests = _field(record, "text", where), _assertions(record, where)
+    setup = check_text(record.get("test_setup_code", ""), "test_setup_code", where).replace("\r\n", "\n")
+    solution = check_text(record.get("code", ""), "code", where).replace("\r\n", "\n")
+    checks = "\n".join([setup, *tests]) + "\n"
+    if before:
+        return Problem(_id(record, where), before + _task(text, tests), checks, SHOT_STOPS, "", solution)
+    return Problem(_id(record, where), f'"""\n{text}\n{tests[0]}\n"""', checks, DOCSTRING_STOPS, "", solution)
+
+
+def _task(text: str, tests: Sequence[str]) -> str:
+    return TASK.format(text, "\n".join(tests))
+
+
+def _shot(record: Record, where: str) -> str:
+    """A problem with its solution."""
+    code = _field(record, "code", where).replace("\r\n", "\n")
+    return f"{_task(_field(record, 'text', where), _assertions(record, where))}{code}\n[DONE]\n\n"
+
+
+def _assertions(record: Record, where: str) -> list[str]:
+    tests = record.get("test_list")
+    if not isinstance(tests, list) or not tests:
+        raise InputError("the field 'test_list' is not a list of assertions", where=where, hint='write ["assert …"]')
+    return [check_text(test, "test_list", where) for test in tests]
+
+
+def _field(record: Record, name: str, where: str) -> str:
+    if name not in record:
+        hint = f"a line should look like {{{EXAMPLE}}}, or have text and test_list"
+        raise InputError(f"there is no field {name!r}", where=where, hint=hint)
+    return check_text(record[name], name, where)
+
+
+def _id(record: Record, where: str) -> str:
+    given = record.get("task_id", where)
+    return given if isinstance(given, str) else str(given)

@@ -1,0 +1,1 @@
+"""Tasks that a language model is evaluated on: files, built-in tasks, and k-shot prompts."""

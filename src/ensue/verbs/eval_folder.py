@@ -1,0 +1,91 @@
+"""The folder of an evaluation: eval.json, one JSONL file of records for each task and number of shots, and the chart.
+
+Results are written as they are finished. The same command on the same folder continues; other tasks and shots are
+added; other settings for a result that is there are refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ensue.core.errors import InputError
+from ensue.core.files import atomic_file, finite, read_json, write_json
+from ensue.look.eval_chart import eval_chart
+from ensue.look.saving import save_chart
+
+RESULTS = "eval.json"
+CHARTS = ("eval.html", "eval.svg")
+IDENTITY = ("run", "task", "shots")
+
+
+class EvalFolder:
+    """Results on disk; without a path they are only held."""
+
+    def __init__(self, path: Path | None, force: bool = False) -> None:
+        self.path, self.results, self.runs = path, list[dict[str, Any]](), dict[str, Any]()
+        if path is None:
+            return
+        if path.exists() and not path.is_dir():
+            raise InputError("is a file, not a folder", where=str(path), hint="choose another --out")
+        file = path / RESULTS
+        if file.exists() and not force:
+            held = read_json(file)
+            results = held.get("results") if isinstance(held, Mapping) else None
+            if not isinstance(results, list) or not all(_is_result(one) for one in results):
+                raise InputError("is damaged: not an evaluation", where=str(file), hint="--force replaces it")
+            self.results = results
+            self.runs = {one["run"]: one for one in held.get("runs", []) if isinstance(one, Mapping) and "run" in one}
+        elif path.exists() and any(path.iterdir()) and not file.exists():
+            raise InputError("holds other files", where=str(path), hint="choose another --out")
+
+    def find(self, run: str, task: str, shots: int, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the result that is there; raise InputError if it was made with other settings."""
+        found = next((one for one in self.results if [one[key] for key in IDENTITY] == [run, task, shots]), None)
+        if found is None or self.path is None:
+            return None
+        before, now = found["settings"], finite(dict(settings))
+        if before != now:
+            name = next(key for key in {**before, **now} if before.get(key) != now.get(key))
+            what = f"holds {task} with {shots} shots for {name} {before.get(name)!r}, not {now.get(name)!r}"
+            raise InputError(what, where=str(self.path), hint="choose another --out, or --force to replace all")
+        return found
+
+    def add(self, result: dict[str, Any], records: Sequence[Mapping[str, Any]], several: bool) -> None:
+        """Add a result; its records go to TASK-SHOTS.jsonl, with several runs in a folder for each."""
+        result = dict(result)
+        if self.path is not None:
+            several = several or any(one["run"] != result["run"] for one in self.results)
+            folder = f"{file_name(result['run'])}/" if several else ""
+            result["records"] = f"{folder}{file_name(result['task'])}-{result['shots']}.jsonl"
+            with atomic_file(self.path / result["records"]) as temporary:
+                lines = (json.dumps(finite(dict(one)), ensure_ascii=False) + "\n" for one in records)
+                temporary.write_text("".join(lines), encoding="utf-8")
+        self.results.append(result)
+
+    def write(self, facts: Mapping[str, Any], *, chart: bool) -> None:
+        """Write eval.json and, on request, the chart of all results."""
+        if self.path is None or not self.results:
+            return
+        self.runs |= {one["run"]: one for one in facts["runs"]}
+        write_json(self.path / RESULTS, finite({**facts, "runs": list(self.runs.values()), "results": self.results}))
+        if chart:
+            drawn = eval_chart(self.results)
+            for name in CHARTS:
+                save_chart(drawn, self.path / name)
+
+
+def file_name(text: str) -> str:
+    """Return a name as part of a file name.
+
+    >>> file_name("runs/my run")
+    'runs-my-run'
+    """
+    return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in text).strip(".-") or "task"
+
+
+def _is_result(one: Any) -> bool:
+    needed = (*IDENTITY, "kind", "measure", "settings", "figures")
+    return isinstance(one, dict) and all(key in one for key in needed)
