@@ -215,3 +215,21 @@ def test_what_cannot_be_fetched_from_the_hub_is_said_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert "pip install huggingface-hub" in ensue("get", "hf:no/such").err
     assert "leave it out" in ensue("get", "smollm2", "--weights", "int8").err
+
+
+def test_an_interrupted_message_ends_the_command_and_keeps_what_was_said(run, monkeypatch):
+    from ensue.runs.stream_detokenizer import StreamDetokenizer
+
+    add, count = StreamDetokenizer.add, []
+
+    def interrupt(self, token):
+        count.append(token)
+        if len(count) == 3:
+            raise KeyboardInterrupt
+        return add(self, token)
+
+    monkeypatch.setattr(StreamDetokenizer, "add", interrupt)
+    words = ("chat", run, "-m", "the rain " * 600, "-m", "not said", "--max-tokens", 9, "--temperature", 1, "--json")
+    answer = ensue(*words)
+    assert answer.code == 130 and len(answer.json["messages"]) == 2
+    assert answer.json["answers"][0]["ended"] == "interrupted"
