@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from ensue.core.errors import InputError
 from ensue.kernels.grouped import GroupedLinear
 from ensue.kernels.kernel import use
 from ensue.kernels.threads import torch_threads
@@ -13,6 +14,7 @@ from ensue.models.encoder import Encoder, EncoderConfig
 from ensue.models.llama import LlamaConfig, LlamaLanguageModel
 from ensue.nn.adapters import LowRank, adapt, adaptable, adapters, load_trained_state, merge, trained_state
 from ensue.nn.feed_forward import FeedForward
+from ensue.runs.adapted_weights import use_adapters
 from ensue.runs.weight_bits import with_bits
 
 TOKENS = torch.randint(19, (3, 7), generator=torch.Generator().manual_seed(1))
@@ -144,6 +146,14 @@ def test_beside_groups_adapters_stay_and_only_they_are_saved():
     load_trained_state(other, trained_state(model))
     tokens = torch.arange(20)[None]
     torch.testing.assert_close(other(tokens).logits, model(tokens).logits)
+
+
+@pytest.mark.parametrize("down", [torch.zeros(()), torch.zeros(0, 64), torch.zeros(4, 63), torch.zeros(4, 64).half()])
+def test_adapters_of_another_form_are_refused(down):
+    name = "blocks.0.attention.out"
+    tensors = {f"{name}.down": down, f"{name}.up": torch.zeros(64, len(down) if down.dim() else 1)}
+    with pytest.raises(InputError, match=rf"adapters.bin: does not fit the weights in base \({name}\)"):
+        use_adapters(grouped_gpt(), tensors | {f"{name}.scale": torch.tensor(1.0)}, "adapters.bin")
 
 
 def test_adapters_that_are_there_are_trained_further():
