@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
-from ensue.data.chat_template import Message
+from ensue.data.chat_template import ChatTemplate, Message
 from ensue.measure.continuations import ContinuationScore, Request, Tokens, continuation_scores, window_size
 from ensue.runs.chat import CHAT, chat_template
 from ensue.runs.completions import complete
@@ -35,17 +35,20 @@ class Question(NamedTuple):
     group: Hashable = None
 
 
+def check_prompts(run: Run, chat: bool = False) -> ChatTemplate | None:
+    """Raise InputError if a run cannot continue a text; with ``chat`` return its chat template."""
+    if not isinstance(run, LanguageRun) or "write" not in run.capabilities:
+        what = f"{run.system} cannot continue a text"
+        raise InputError(what, where=str(run.folder.path), hint="use a language model that reads forward, such as gpt")
+    return chat_template(run) if chat else None
+
+
 class Prompter:
     """Asks one run; with ``chat`` a context is a message of the user."""
 
     def __init__(self, run: Run, *, chat: bool = False, int8: bool = False) -> None:
-        if not isinstance(run, LanguageRun) or "write" not in run.capabilities:
-            what = f"{run.system} cannot continue a text"
-            raise InputError(
-                what, where=str(run.folder.path), hint="use a language model that reads forward, such as gpt"
-            )
+        self.template = check_prompts(run, chat)
         self.run, self.tokenizer, self.int8, self.model = run, run.tokenizer, int8, run.model_for(int8)
-        self.template = chat_template(run) if chat else None
         described = run.config.get(CHAT) or {}
         named = getattr(run.tokenizer, "named", {})
         self.first: int = named.get(described.get("begin", ""), run.tokenizer.end)

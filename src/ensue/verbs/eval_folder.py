@@ -19,6 +19,8 @@ from ensue.look.saving import save_chart
 RESULTS = "eval.json"
 CHARTS = ("eval.html", "eval.svg")
 IDENTITY = ("run", "task", "shots")
+DIGESTS = {"digest": "another run of this name", "questions": "other questions: its file has changed"}
+"""Settings that are digests, and what it means if they differ."""
 
 
 class EvalFolder:
@@ -47,9 +49,10 @@ class EvalFolder:
         if found is None or self.path is None:
             return None
         before, now = found["settings"], finite(dict(settings))
-        if before != now:
-            name = next(key for key in {**before, **now} if before.get(key) != now.get(key))
-            what = f"holds {task} with {shots} shots for {name} {before.get(name)!r}, not {now.get(name)!r}"
+        name = next((key for key in before if before[key] != now.get(key)), None)
+        if name is not None:
+            other = DIGESTS.get(name) or f"{name} {before[name]!r}, not {now.get(name)!r}"
+            what = f"holds {task} with {shots} shots for {other}"
             raise InputError(what, where=str(self.path), hint="choose another --out, or --force to replace all")
         return found
 
