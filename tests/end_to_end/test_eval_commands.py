@@ -116,6 +116,8 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_is_asked(runs, choi
     monkeypatch.setattr(module, "ask", lambda *_: pytest.fail("a question is asked"))
     shots = ensue("eval", runs / "ngram", f"trivia,{choices}", "--shots", "1,20")
     assert shots.code == 2 and "7 other examples to draw 20 shots from" in shots.err
+    out = ensue("eval", runs / "ngram", "trivia", "--out", choices / "kept")
+    assert out.code == 2 and "a part of this path is a file, not a folder" in out.err
     chat = ensue("eval", runs / "ngram", "trivia", "--chat")
     assert chat.code == 2 and "has no chat template" in chat.err
 

@@ -1,9 +1,9 @@
 """Ask a language model: log-likelihoods of continuations of texts, and greedy answers.
 
 Tokens are those of lm-evaluation-harness. Context and continuation are encoded together, and what follows the context's
-own tokens is the continuation; spaces at the end of a context belong to the continuation. A published model reads
-nothing before a text, and its first token only before an empty one. A model that was trained here reads the end token
-first, as every text did in training.
+own tokens is the continuation; spaces at the end of a context belong to the continuation. A published model reads first
+what its own tokenizer puts before a text; if that is nothing, its first token only before an empty text. A model that
+was trained here reads the first token of its training text.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.chat_template import ChatTemplate, Message
+from ensue.data.tokenizers.protocol import first_token
 from ensue.measure.continuations import ContinuationScore, Request, Tokens, continuation_scores, window_size
 from ensue.runs.chat import CHAT, chat_template
 from ensue.runs.completions import complete
@@ -53,8 +54,8 @@ class Prompter:
         named = getattr(run.tokenizer, "named", {})
         self.first: int = named.get(described.get("begin", ""), run.tokenizer.end)
         """The token before an empty context."""
-        published = run.config.get("figures", {}).get("stopped") == "converted"
-        self.begin: Tokens = () if published else (run.tokenizer.end,)
+        published, begin = run.config.get("figures", {}).get("stopped") == "converted", first_token(run.tokenizer)
+        self.begin: Tokens = () if published and begin == run.tokenizer.end else (begin,)
         """What is read before every text."""
 
     def encode(self, text: str) -> Tokens:

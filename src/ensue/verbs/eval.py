@@ -103,6 +103,7 @@ def eval(
     work = [(name, task, k) for name in names for task in found for k in _counts_of(task, counts)]
     for one in work:
         evaluation.check(*one)
+    folder.make()
     results: list[dict[str, Any]] = []
     try:
         for one in work:

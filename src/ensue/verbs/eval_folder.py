@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError
-from ensue.core.files import atomic_file, finite, read_json, write_json
+from ensue.core.files import atomic_file, disk_errors, finite, read_json, write_json
 from ensue.look.eval_chart import eval_chart
 from ensue.look.saving import save_chart
 
@@ -42,6 +42,12 @@ class EvalFolder:
             self.runs = {one["run"]: one for one in held.get("runs", []) if isinstance(one, Mapping) and "run" in one}
         elif path.exists() and any(path.iterdir()) and not file.exists():
             raise InputError("holds other files", where=str(path), hint="choose another --out")
+
+    def make(self) -> None:
+        """Make the folder: a path that cannot be one is refused before anything is asked."""
+        if self.path is not None:
+            with disk_errors(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
 
     def find(self, run: str, task: str, shots: int, settings: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the result that is there; raise InputError if it was made with other settings."""
