@@ -34,7 +34,7 @@ def newest(results: Path = RESULTS) -> list[dict[str, Any]]:
     for path in sorted(results.glob("*.jsonl")):
         for text in path.read_text(encoding="utf-8").splitlines():
             line = json.loads(text)
-            if "work" in line and "ratio" in line and "--short" not in line["command"]:
+            if {"work", "ratio", "peer"} <= line.keys() and "--short" not in line["command"]:
                 found[line["work"], line["size"], line["ours"], line["peer"]] = line
     return list(found.values())
 

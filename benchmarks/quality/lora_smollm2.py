@@ -52,8 +52,8 @@ def figures_of(run: Any) -> dict[str, Any]:
 def merged(run: Path, held: Path, folder: Path) -> dict[str, float]:
     """Bits per byte of a run of adapters, and of the same merged into weights of 8 and of 4 bits."""
     found = {"with adapters": ensue.load(run).score(held).bits_per_byte}
-    for bits in (8, 4):
-        out = convert(run, bits=bits, out=folder / f"merged-{bits}", force=True)
+    for weights, bits in (("int8", 8), ("int4", 4)):
+        out = convert(run, weights=weights, out=folder / f"merged-{bits}", force=True)
         found[f"merged, {bits} bits"] = ensue.load(out).score(held).bits_per_byte
     return found
 

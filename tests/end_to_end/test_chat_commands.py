@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
@@ -184,3 +185,51 @@ def test_a_conversation_can_keep_its_keys_and_values_in_bf16(run, runs):
     assert wrong.code == 2 and "int3" in wrong.err and "bf16" in wrong.err
     refused = ensue("generate", runs / "lstm", "--kv-cache", "bf16")
     assert refused.code == 2 and "has no key–value cache" in refused.err
+
+
+def test_a_model_of_the_hub_is_fetched_without_pickles_and_converted(run, tmp_path, monkeypatch):
+    convert(run, to="hf", out=tmp_path / "hub")
+    asked = {}
+
+    def fetched(repo, **options):
+        asked.update(options, repo=repo)
+        return str(tmp_path / "hub")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetched)
+    answer = ensue("get", "hf:some-one/tiny.chat@v1", "--weights", "bf16", "--json")
+    assert answer.code == 0 and answer.json["out"] == "runs/tiny.chat", answer.err
+    assert asked["repo"] == "some-one/tiny.chat" and asked["revision"] == "v1"
+    assert not any("bin" in one or "pt" in one or one == "*" for one in asked["allow_patterns"])
+    assert ensue("chat", "runs/tiny.chat", "-m", "the rain", "--max-tokens", 2, "--json").code == 0
+    assert ensue("get", "hf:some-one/tiny.chat").code == 2  # it is there already
+
+
+def test_what_cannot_be_fetched_from_the_hub_is_said_in_one_line(monkeypatch):
+    def fails(repo, **options):
+        raise OSError("404 Client Error\nmany lines")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fails)
+    for name, wanted in {"hf:no/such": "404 Client Error", "hf:a": "hf:OWNER/NAME", "hf:../x": "hf:OWNER/NAME"}.items():
+        answer = ensue("get", name)
+        assert answer.code == 2 and wanted in answer.err and answer.err.count("\n") == 1
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert "pip install huggingface-hub" in ensue("get", "hf:no/such").err
+    assert "leave it out" in ensue("get", "smollm2", "--weights", "int8").err
+
+
+def test_an_interrupted_message_ends_the_command_and_keeps_what_was_said(run, monkeypatch):
+    from ensue.runs.stream_detokenizer import StreamDetokenizer
+
+    add, count = StreamDetokenizer.add, []
+
+    def interrupt(self, token):
+        count.append(token)
+        if len(count) == 3:
+            raise KeyboardInterrupt
+        return add(self, token)
+
+    monkeypatch.setattr(StreamDetokenizer, "add", interrupt)
+    words = ("chat", run, "-m", "the rain " * 600, "-m", "not said", "--max-tokens", 9, "--temperature", 1, "--json")
+    answer = ensue(*words)
+    assert answer.code == 130 and len(answer.json["messages"]) == 2
+    assert answer.json["answers"][0]["ended"] == "interrupted"

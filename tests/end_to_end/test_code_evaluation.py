@@ -139,8 +139,7 @@ def test_what_was_run_is_kept_when_the_user_stops(monkeypatch):
     assert row["outcome"] == "passed"
 
 
-def test_wrong_options_are_refused_before_anything_is_generated(monkeypatch):
-    monkeypatch.setattr(code_evaluation, "check_protections", lambda allow: None)
+def test_wrong_options_are_refused_before_anything_is_generated():
     with pytest.raises(InputError, match="2 greedy programs would be equal"):
         evaluate_code(None, "code", samples=2, sampling=Sampling(temperature=0))
     with pytest.raises(InputError, match="k from 1 to the number of samples, 2, not 3"):
@@ -150,4 +149,16 @@ def test_wrong_options_are_refused_before_anything_is_generated(monkeypatch):
 def test_without_a_protection_nothing_is_generated(monkeypatch):
     monkeypatch.setattr(execution, "has_seccomp", lambda: False)
     with pytest.raises(InputError, match="this platform has no seccomp"):
+        evaluate_code(None, "code")
+
+
+def test_where_the_sandbox_cannot_be_set_up_nothing_is_generated(monkeypatch):
+    def generate(*_, **__):
+        raise AssertionError("programs are generated")
+
+    monkeypatch.setattr(execution, "seccomp_filter", lambda machine, pid: b"\xff" * 8)
+    monkeypatch.setattr(execution, "has_seccomp", lambda: True)
+    monkeypatch.setattr(execution, "check_protections", lambda allow: None)
+    monkeypatch.setattr(code_evaluation, "complete", generate)
+    with pytest.raises(InputError, match="the sandbox cannot be set up"):
         evaluate_code(None, "code")

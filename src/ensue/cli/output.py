@@ -15,6 +15,9 @@ from ensue.core.escapes import escape_controls, escape_json
 from ensue.core.files import finite
 from ensue.core.wording import table_lines
 
+INTERRUPTED = 130
+"""The exit code of a program that Ctrl-C ended."""
+
 
 def print_json(value: Any) -> None:
     """Print one JSON object; non-finite numbers become null."""

@@ -13,6 +13,7 @@ Two forms of JSONL lines are read, recognised by their fields:
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ def _human_eval(record: Record, where: str) -> Problem:
     prompt, entry, test = (_field(record, name, where) for name in ("prompt", "entry_point", "test"))
     if not entry.isidentifier():
         raise InputError(f"the field 'entry_point' is {entry!a}, which is no name of a function", where=where)
-    tests = f"{test}\n\ncheck({entry})\n"
+    tests = _checked(f"{test}\n\ncheck({entry})\n", where)
     begin = prompt.rstrip()  # the line end is the model's: a token holds it together with the indentation
     solution = prompt[len(begin) :] + check_text(record.get("canonical_solution", ""), "canonical_solution", where)
     return Problem(_id(record, where), begin, tests, FUNCTION_STOPS, begin, solution)
@@ -115,7 +116,7 @@ def _mbpp_problem(record: Record, where: str, before: str) -> Problem:
     text, tests = _field(record, "text", where), _assertions(record, where)
     setup = check_text(record.get("test_setup_code", ""), "test_setup_code", where).replace("\r\n", "\n")
     solution = check_text(record.get("code", ""), "code", where).replace("\r\n", "\n")
-    checks = "\n".join([setup, *tests]) + "\n"
+    checks = _checked("\n".join([setup, *tests]) + "\n", where)
     if before:
         return Problem(_id(record, where), before + _task(text, tests), checks, SHOT_STOPS, "", solution)
     return Problem(_id(record, where), f'"""\n{text}\n{tests[0]}\n"""', checks, DOCSTRING_STOPS, "", solution)
@@ -136,6 +137,16 @@ def _assertions(record: Record, where: str) -> list[str]:
     if not isinstance(tests, list) or not tests:
         raise InputError("the field 'test_list' is not a list of assertions", where=where, hint='write ["assert …"]')
     return [check_text(test, "test_list", where) for test in tests]
+
+
+def _checked(tests: str, where: str) -> str:
+    """The tests, which must be Python: otherwise no program could pass them."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            compile(tests, "tests", "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"the tests are not Python ({error})", where=where) from error
+    return tests
 
 
 def _field(record: Record, name: str, where: str) -> str:

@@ -19,9 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ensue.kernels.grouped import GroupedLinear
 from ensue.kernels.int8 import QuantisedLinear
@@ -48,6 +51,18 @@ class NotCompilable(Exception):
     """Something for which there is no instruction."""
 
 
+@cache
+def optimiser_steps() -> list[int]:
+    """The number of steps that all optimisers have made since the first call, as a list of one number."""
+    steps = [0]
+
+    def count(*_: Any) -> None:
+        steps[0] += 1
+
+    register_optimizer_step_post_hook(count)
+    return steps
+
+
 @dataclass(eq=False)
 class DecodeProgram:
     """Instructions, and buffers (rows, width) for what is passed between them."""
@@ -69,7 +84,7 @@ class DecodeProgram:
     """Weights of which the program has copies."""
     copies: list[tuple[Tensor, Callable[[], Tensor]]] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
-    """The versions of the sources when they were copied."""
+    """What ``_versions`` was when they were copied."""
 
     def buffer(self, width: int) -> Tensor:
         """A new buffer (rows, width)."""
@@ -146,16 +161,20 @@ class DecodeProgram:
         layer.weight = nn.Parameter(made, requires_grad=False)
         self.sources += sources
         self.copies.append((made, make))
-        self.versions += [source._version for source in sources]
+        self.versions = self._versions()
         return layer
 
     def refresh(self) -> None:
         """Make copies again if their sources have changed."""
-        versions = [source._version for source in self.sources]
-        if versions != self.versions:
-            for copy, make in self.copies:
-                copy.copy_(make())
-            self.versions = versions
+        if not self.copies or (versions := self._versions()) == self.versions:
+            return
+        for copy, make in self.copies:
+            copy.copy_(make())
+        self.versions = versions
+
+    def _versions(self) -> list[int]:
+        """The versions of the sources, and the steps of optimisers: fused ones change weights without a new version."""
+        return [*optimiser_steps(), *(source._version for source in self.sources)]
 
     def attend(self, projected: Tensor, heads: int, kv_heads: int, width: int, append: bool) -> Tensor:
         """What each row sees of a cache, which the runner is given: (rows, H·d).

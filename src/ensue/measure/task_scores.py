@@ -17,14 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from ensue.data.evaluation.task import MEASURES
+
 RESAMPLES = 1000
-MEASURES = {
-    "choice": ("acc", "acc_norm", "acc_uncond"),
-    "cloze": ("acc", "perplexity"),
-    "match": ("exact_match",),
-    "perplexity": ("bits_per_byte", "word_perplexity"),
-}
-"""The measures of each kind of task; the first is shown in charts."""
 EDGES = " \t\n.,;:!?\"'“”‘’«»()[]*"
 """What does not count at the ends of an answer."""
 

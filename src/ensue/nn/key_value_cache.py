@@ -252,7 +252,7 @@ def _put(buffer: Tensor, new: Tensor, used: int, columns: Tensor | None) -> Tens
     """The buffer with ``new`` (B, H, T, d) at ``used`` …, or at each row's own ``columns`` (B, T)."""
     time = new.shape[2]
     if torch.is_grad_enabled():
-        old = buffer[:, :, :used]
+        old = buffer[:, :, :used].to(new.dtype)
         if columns is None:
             return torch.cat([old, new], dim=2) if used else new
         return F.pad(old, (0, 0, 0, time)).scatter(2, columns[:, None, :, None].expand_as(new), new)
@@ -262,5 +262,5 @@ def _put(buffer: Tensor, new: Tensor, used: int, columns: Tensor | None) -> Tens
     if columns is None:
         buffer[:, :, used : used + time] = new
     else:
-        buffer.scatter_(2, columns[:, None, :, None].expand_as(new), new)
+        buffer.scatter_(2, columns[:, None, :, None].expand_as(new), new.to(buffer.dtype))
     return buffer

@@ -34,6 +34,8 @@ def use_adapters(model: nn.Module, tensors: Mapping[str, Tensor], where: str) ->
         down, up, scale = (tensors.get(name + part) for part in (DOWN, UP, SCALE))
         if not isinstance(layer, GroupedLinear) or down is None or up is None or scale is None:
             raise _misfit(name, where)
+        if not down.dim() or not len(down):
+            raise _misfit(name, where)
         shapes = (len(down), layer.in_features), (layer.out_features, len(down)), ()
         own = zip((down, up, scale), shapes, strict=True)
         if not all(tensor.shape == shape and tensor.dtype == torch.float32 for tensor, shape in own):

@@ -13,7 +13,8 @@ from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
 from ensue.core.settings import describe, read_toml
 from ensue.data.sources import absolute_sources
-from ensue.runs.init_from import inherited_settings, lends_features, system_and_task
+from ensue.models.table import SYSTEMS
+from ensue.runs.init_from import inherited_settings, is_kind_of, lends_features, system_and_task
 from ensue.runs.load import Run, load
 from ensue.runs.settings_resolution import check_effects, read_settings, resolve, setting_names, with_new_names
 from ensue.tasks.settings import VOCABULARIES, Settings
@@ -131,8 +132,11 @@ def resumed_settings(folder: RunFolder, what: str, typed: dict[str, Any], budget
 def check_same(folder: RunFolder, settings: Settings, what: str, flat: dict[str, Any], typed: dict[str, Any]) -> None:
     """Refuse arguments beside ``--resume`` that differ from the run's settings."""
     where, hint = str(folder.path), "leave it out, or start a new run"
-    if what not in ("", settings.run.system, settings.run.task) and not Path(what).exists():
-        raise InputError(f"is a {settings.run.system}, not a {what}", where=where, hint=hint)
+    system, names = settings.run.system, {"", settings.run.system, settings.run.task}
+    if what in SYSTEMS and settings.run.begin_with and is_kind_of(system, what):
+        names.add(what)  # ``--from`` said which system it is
+    if what not in names and not Path(what).exists():
+        raise InputError(f"is a {system}, not a {what}", where=where, hint=hint)
     extra = {name: value for name, value in typed.items() if name not in ("device", "compile")}
     asked = resolve(settings.run.system, layers=[flat, extra])
     for table in ("run", *settings.tables, "model"):

@@ -53,13 +53,13 @@ def system_and_task(what: str, model: str, initial: Run | None, file: Mapping[st
         raise InputError(message, hint=f"leave it out, or fit one of them in place of {what}")
     if what not in SYSTEMS:
         raise unknown_name("system or task", what, [*SYSTEMS, *_tasks_by_name()])
-    if initial is not None and _is_kind_of(initial.system, what):
+    if initial is not None and is_kind_of(initial.system, what):
         what = initial.system  # a llama is a gpt
     task = str(file.get("task", ""))
     return what, task if task and file.get("system") == what else task_name(what)
 
 
-def _is_kind_of(system: str, other: str) -> bool:
+def is_kind_of(system: str, other: str) -> bool:
     """True if a system is another one with other default settings and nothing else of its own."""
     own, given = SYSTEMS.load(system), SYSTEMS.load(other)
     changed = {name for name in vars(own) if not name.startswith("__")}

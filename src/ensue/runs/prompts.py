@@ -1,9 +1,9 @@
 """Ask a language model: log-likelihoods of continuations of texts, and greedy answers.
 
 Tokens are those of lm-evaluation-harness. Context and continuation are encoded together, and what follows the context's
-own tokens is the continuation; spaces at the end of a context belong to the continuation. A published model reads
-nothing before a text, and its first token only before an empty one. A model that was trained here reads the end token
-first, as every text did in training.
+own tokens is the continuation; spaces at the end of a context belong to the continuation. A published model reads first
+what its own tokenizer puts before a text; if that is nothing, its first token only before an empty text. A model that
+was trained here reads the first token of its training text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
-from ensue.data.chat_template import Message
+from ensue.data.chat_template import ChatTemplate, Message
+from ensue.data.tokenizers.protocol import first_token
 from ensue.measure.continuations import ContinuationScore, Request, Tokens, continuation_scores, window_size
 from ensue.runs.chat import CHAT, chat_template
 from ensue.runs.completions import complete
@@ -35,23 +36,26 @@ class Question(NamedTuple):
     group: Hashable = None
 
 
+def check_prompts(run: Run, chat: bool = False) -> ChatTemplate | None:
+    """Raise InputError if a run cannot continue a text; with ``chat`` return its chat template."""
+    if not isinstance(run, LanguageRun) or "write" not in run.capabilities:
+        what = f"{run.system} cannot continue a text"
+        raise InputError(what, where=str(run.folder.path), hint="use a language model that reads forward, such as gpt")
+    return chat_template(run) if chat else None
+
+
 class Prompter:
     """Asks one run; with ``chat`` a context is a message of the user."""
 
     def __init__(self, run: Run, *, chat: bool = False, int8: bool = False) -> None:
-        if not isinstance(run, LanguageRun) or "write" not in run.capabilities:
-            what = f"{run.system} cannot continue a text"
-            raise InputError(
-                what, where=str(run.folder.path), hint="use a language model that reads forward, such as gpt"
-            )
+        self.template = check_prompts(run, chat)
         self.run, self.tokenizer, self.int8, self.model = run, run.tokenizer, int8, run.model_for(int8)
-        self.template = chat_template(run) if chat else None
         described = run.config.get(CHAT) or {}
         named = getattr(run.tokenizer, "named", {})
         self.first: int = named.get(described.get("begin", ""), run.tokenizer.end)
         """The token before an empty context."""
-        published = run.config.get("figures", {}).get("stopped") == "converted"
-        self.begin: Tokens = () if published else (run.tokenizer.end,)
+        published, begin = run.config.get("figures", {}).get("stopped") == "converted", first_token(run.tokenizer)
+        self.begin: Tokens = () if published and begin == run.tokenizer.end else (begin,)
         """What is read before every text."""
 
     def encode(self, text: str) -> Tokens:

@@ -18,6 +18,8 @@ LEAST_SHARED = 16
 """Tokens below which reading again is as fast."""
 MAX_BYTES = 1 << 28
 """Memory of all stored states."""
+MAX_TEXTS = 64
+"""Stored texts: a new one is compared with each of them, and some models have states of a few bytes."""
 
 
 class Prefix(NamedTuple):
@@ -42,10 +44,10 @@ def shared_prefix(stored: Prefix, tokens: Sequence[int]) -> Prefix | None:
 
 
 class PrefixCache:
-    """The newest texts and their states, up to a size in memory."""
+    """The newest texts and their states, up to a number and a size in memory."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES, least: int = LEAST_SHARED) -> None:
-        self.max_bytes, self.least = max_bytes, least
+    def __init__(self, max_bytes: int = MAX_BYTES, least: int = LEAST_SHARED, max_texts: int = MAX_TEXTS) -> None:
+        self.max_bytes, self.least, self.max_texts = max_bytes, least, max_texts
         self._stored: list[tuple[Prefix, int]] = []
 
     def __len__(self) -> int:
@@ -57,7 +59,7 @@ class PrefixCache:
         if len(tokens) < self.least or size > self.max_bytes:
             return
         kept = [(one, its) for one, its in self._stored if list(tokens[: len(one.tokens)]) != list(one.tokens)]
-        while kept and sum(its for _, its in kept) + size > self.max_bytes:
+        while kept and (len(kept) >= self.max_texts or sum(its for _, its in kept) + size > self.max_bytes):
             kept.pop(0)
         self._stored = [*kept, (Prefix(tuple(tokens), state), size)]
 

@@ -29,7 +29,7 @@ from ensue.core.files import atomic_file
 from ensue.core.torchrun import available_cores
 from ensue.data.code_problems import Problem, make_problems, read_problems
 from ensue.measure.code_results import Attempt, CodeResult
-from ensue.measure.sandbox.execution import Limits, check_protections, run_program
+from ensue.measure.sandbox.execution import Limits, run_program
 from ensue.runs.completions import BATCH, Completion, complete
 from ensue.runs.run import Run
 from ensue.search.sampling import Sampling
@@ -65,7 +65,6 @@ def evaluate_code(
     limit        evaluate only so many problems, drawn with ``seed``; 0 means all
     out          a JSONL file for every program with its outcome
     """
-    check_protections(allow_unprotected)
     how = replace(sampling or (GREEDY if samples == 1 else SAMPLED), n=samples, seed=seed)
     if how.temperature == 0 and samples > 1:
         raise InputError(f"{samples} greedy programs would be equal", hint="use --temperature 0.2, or one sample")
@@ -76,6 +75,7 @@ def evaluate_code(
     if limit:
         kept = random.Random(seed).sample(range(len(found)), min(limit, len(found)))
         found = [found[index] for index in sorted(kept)]
+    run_program("", allow_unprotected=allow_unprotected)  # raises InputError where programs cannot be run
     attempts: dict[tuple[int, int], Future[Attempt]] = {}
     report("phase", {"name": "writing and running programs"})
     with ThreadPoolExecutor(available_cores()) as pool:

@@ -6,6 +6,7 @@ for every run, so that runs can be compared question by question.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -21,11 +22,11 @@ from ensue.core.wording import counted
 from ensue.data.evaluation.catalogue import find_task
 from ensue.data.evaluation.overlap import WORDS_IN_ROW, training_overlap
 from ensue.data.evaluation.prompts import ShotDrawer, make_prompts, select
-from ensue.data.evaluation.task import EvalTask
+from ensue.data.evaluation.task import MEASURES, EvalTask, Example
 from ensue.look.chart_parts import short_names
-from ensue.measure.task_scores import MEASURES, chance_level, summarise
+from ensue.measure.task_scores import chance_level, summarise
 from ensue.runs.load import Run, load
-from ensue.runs.prompts import Prompter
+from ensue.runs.prompts import Prompter, check_prompts
 from ensue.verbs.eval_code import run_code_task, takes_shots
 from ensue.verbs.eval_folder import EvalFolder
 from ensue.verbs.eval_task import ask
@@ -100,12 +101,17 @@ def eval(
         raise InputError("a run is named twice", hint="name each once")
     evaluation = _Evaluation(chosen, pool, folder, dict(zip(names, loaded)), report)
     work = [(name, task, k) for name in names for task in found for k in _counts_of(task, counts)]
+    for one in work:
+        evaluation.check(*one)
+    folder.make()
+    results: list[dict[str, Any]] = []
     try:
-        results = [evaluation.result(*one) for one in work]
+        for one in work:
+            results.append(evaluation.result(*one))
     except KeyboardInterrupt:
         if out is None:
             raise
-        raise Paused(f"{counted(len(folder.results), 'result')} of {len(work)} are saved in {out}") from None
+        raise Paused(f"{counted(len(results), 'result')} of {len(work)} are saved in {out}") from None
     evaluation.facts["notes"] = [_contamination(name, run, found, report) for name, run in zip(names, loaded)]
     folder.write(evaluation.facts, chart=True)
     return {**evaluation.facts, "results": results}
@@ -120,6 +126,20 @@ class _Evaluation:
         self.options, self.pool, self.folder, self.runs, self.report = options, pool, folder, runs, report
         self.facts: dict[str, Any] = {"runs": [_run_facts(name, run) for name, run in runs.items()], "notes": []}
         self._prompters: dict[str, Prompter] = {}
+
+    def check(self, name: str, task: EvalTask, shots: int) -> None:
+        """Raise InputError for what cannot be evaluated, before anything is."""
+        run, options = self.runs[name], self.options
+        check_prompts(run, options.chat)
+        self.folder.find(name, task.name, shots, self._settings(run, task))
+        if shots and task.kind != "code":
+            drawer = ShotDrawer(self._pool(task), shots, options.seed)
+            for number in select(task.size, options.limit, options.seed):
+                drawer.draw(task.examples[number], number)
+
+    def _pool(self, task: EvalTask) -> Sequence[Example]:
+        """What shots are drawn from."""
+        return task.examples if self.pool is None else self.pool.examples
 
     def result(self, name: str, task: EvalTask, shots: int) -> dict[str, Any]:
         """The result of a run on a task: from the folder, or evaluated and added to it."""
@@ -145,8 +165,7 @@ class _Evaluation:
             measured, records = run_code_task(prompter, task, shots, report=self.report, **drawn)
         else:
             asked = select(task.size, options.limit, options.seed)
-            pool = task.examples if self.pool is None else self.pool.examples
-            drawer = ShotDrawer(pool, shots, options.seed, options.draw == "each")
+            drawer = ShotDrawer(self._pool(task), shots, options.seed, options.draw == "each")
             records = ask(prompter, task, make_prompts(task, drawer, asked), self.report)
             measured = {
                 "examples": len(asked),
@@ -163,7 +182,13 @@ class _Evaluation:
         """What a result depends on, beside the task's name and the number of shots."""
         manifest = run.folder.path / MANIFEST
         digest = sha256(manifest)[:16] if manifest.exists() else ""
-        return {**asdict(self.options), "source": task.source, "digest": digest}
+        questions = _digest(task) + ("" if self.pool is None else _digest(self.pool))
+        return {**asdict(self.options), "source": task.source, "digest": digest, "questions": questions}
+
+
+def _digest(task: EvalTask) -> str:
+    """A digest of a task's questions and of how they become prompts."""
+    return hashlib.sha256(repr((task.kind, task.style, task.examples, task.problems)).encode()).hexdigest()[:16]
 
 
 def _names(tasks: str | Sequence[str]) -> list[str]:

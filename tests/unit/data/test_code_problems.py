@@ -79,6 +79,8 @@ def test_built_in_problems_are_in_the_form_of_functions():
         (json.dumps(FUNCTION | {"test": 3}), "the field 'test' is not text"),
         (json.dumps(FUNCTION | {"entry_point": "one)"}), "no name of a function"),
         (json.dumps(DESCRIBED | {"test_list": []}), "'test_list' is not a list"),
+        (json.dumps(FUNCTION | {"test": "def check(f:"}), "the tests are not Python"),
+        (json.dumps(DESCRIBED | {"test_list": ["assert f( == 1"]}), "the tests are not Python"),
         (json.dumps(FUNCTION) + "\n" + json.dumps(FUNCTION), "several problems have the task_id 'T/1'"),
     ],
 )

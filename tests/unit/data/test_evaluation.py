@@ -123,6 +123,52 @@ def test_the_first_line_may_set_how_prompts_are_made(tmp_path):
             find_task(write(tmp_path / "y.jsonl", {"task": wrong}, FORMS["cloze"][0]))
 
 
+@pytest.mark.parametrize(
+    ("settings", "form", "what"),
+    [
+        ({"kind": "match"}, "foundry", r"y\.jsonl:2: a line in the form .* is no task of the kind match"),
+        ({"kind": "cloze"}, "foundry", "is no task of the kind cloze"),
+        ({"kind": "code"}, "foundry", "is no task of the kind code"),
+        ({"kind": "match"}, "text", "is no task of the kind match"),
+        ({"kind": "choice"}, "cloze", "is no task of the kind choice"),
+        ({"measure": "accuracy"}, "foundry", "unknown measure of the kind choice 'accuracy'"),
+        ({"kind": "match", "measure": "acc"}, "cloze", "unknown measure of the kind match 'acc'"),
+    ],
+)
+def test_settings_that_do_not_fit_the_lines_are_refused(settings, form, what, tmp_path):
+    file = write(tmp_path / "y.jsonl", {"task": settings}, FORMS[form][0])
+    with pytest.raises(InputError, match=what):
+        find_task(file)
+
+
+def test_a_data_set_of_programs_has_no_other_lines(tmp_path):
+    with pytest.raises(InputError, match="is no task of the kind code"):
+        find_task(write(tmp_path / "humaneval.jsonl", {"text": "no program"}))
+    problem = {"task_id": 1, "text": "Write one.", "test_list": ["assert one() == 1"]}  # only shots need code
+    assert find_task(write(tmp_path / "mbpp.jsonl", problem)).problems == [problem]
+    with pytest.raises(InputError, match=r"mbpp\.jsonl:2: the field 'test_list' is not a list"):
+        find_task(write(tmp_path / "mbpp.jsonl", problem, {**problem, "task_id": 2, "test_list": 3}))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"query": "a", "choices": ["", "b"], "gold": 0},
+        {"context": "a", "continuation": ""},
+        {"text": ""},
+    ],
+)
+def test_what_is_scored_is_not_empty(record, tmp_path):
+    with pytest.raises(InputError, match=r"z\.jsonl:1: .* is empty"):
+        find_task(write(tmp_path / "z.jsonl", record))
+
+
+def test_logged_answers_end_where_the_log_says(tmp_path):
+    ending = {"until": ["Q:", "</s>"], "max_gen_toks": 256, "do_sample": False}
+    task = find_task(write(tmp_path / "log.jsonl", {**HARNESS, "target": "7", "arguments": [["3+4=", ending]]}))
+    assert (task.kind, task.style.stop, task.style.max_tokens) == ("match", ("Q:", "</s>"), 256)
+
+
 def test_known_data_is_found_in_a_folder_or_named_as_a_file(tmp_path, monkeypatch):
     record = {"query": "Question: why?", "choices": ["a", "b"], "gold": 0}
     file = write(tmp_path / "ARC_easy-test.jsonl.gz", record)

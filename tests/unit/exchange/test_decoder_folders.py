@@ -117,6 +117,8 @@ def test_a_model_that_their_library_does_not_have_is_refused(settings):
         {"vocab_size": 10**12},
         {"rms_norm_eps": True},
         {"architectures": ["LlamaForSequenceClassification"]},
+        {"architectures": {"LlamaModel": 1}},
+        {"architectures": 5},
         {"model_type": "gemma3"},
         {"tie_word_embeddings": 3},
     ],
@@ -213,6 +215,16 @@ def test_a_run_in_groups_is_written_decoded(folder, tmp_path):
             assert (again.model(tokens).logits - wanted).norm() <= most * wanted.norm()
     stored = StoredTensors(tmp_path / "backbf16")
     assert {one.dtype for one in stored.tensors.values()} == {"BF16"}
+
+
+def test_nothing_of_an_earlier_model_stays_in_a_folder(model, folder):
+    tokenizer = fit_tokenizer_to_parts("bpe", [("the rain\n", True, True)], vocabulary=290)
+    names = {"begin": "<|end|>", "end": "<|end|>"}
+    write_decoder_folder(model, folder, tokenizer, **names, template="{{ messages }}")  # one file, where several were
+    assert (folder / "chat_template.jinja").exists() and not (folder / "model.safetensors.index.json").exists()
+    write_decoder_folder(model, folder, tokenizer, **names, shard=30_000)
+    assert not (folder / "chat_template.jinja").exists() and not (folder / "model.safetensors").exists()
+    assert (folder / "model.safetensors.index.json").exists()
 
 
 def test_wrong_uses_of_weights_are_refused(folder, tmp_path):

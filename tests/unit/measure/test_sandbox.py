@@ -222,6 +222,12 @@ def state(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+@protected
+def test_messages_can_be_written_to_files():
+    result = run_program("raise ValueError('half \\ud800')")
+    assert (result.outcome, result.message) == ("exception", "half ?") and result.message.encode()
+
+
 def test_without_a_protection_code_is_refused_in_one_line(monkeypatch):
     monkeypatch.setattr(execution, "landlock_version", lambda: 0)
     with pytest.raises(InputError, match=r"not run here: this platform has no Landlock .* use Linux 5.13 or newer\)?$"):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from ensue.core.errors import InputError
 from ensue.kernels.grouped import GroupedLinear
 from ensue.kernels.kernel import use
 from ensue.kernels.threads import torch_threads
@@ -13,6 +14,7 @@ from ensue.models.encoder import Encoder, EncoderConfig
 from ensue.models.llama import LlamaConfig, LlamaLanguageModel
 from ensue.nn.adapters import LowRank, adapt, adaptable, adapters, load_trained_state, merge, trained_state
 from ensue.nn.feed_forward import FeedForward
+from ensue.runs.adapted_weights import use_adapters
 from ensue.runs.weight_bits import with_bits
 
 TOKENS = torch.randint(19, (3, 7), generator=torch.Generator().manual_seed(1))
@@ -119,6 +121,12 @@ def grouped_gpt():
     return with_bits(LlamaLanguageModel(config), 4)
 
 
+def test_the_embedding_and_the_output_layer_keep_8_of_4_bits():
+    own = grouped_gpt()
+    assert (own.embed.bits, own.head.bits) == (8, 8) and own.head.codes is own.embed.codes
+    assert {layer.bits for layer in own.blocks.modules() if isinstance(layer, GroupedLinear)} == {4}
+
+
 def test_beside_groups_adapters_stay_and_only_they_are_saved():
     model = grouped_gpt()
     assert adapt(model, 4, 8.0, lambda name: name != "head") == 2 * 5
@@ -140,6 +148,14 @@ def test_beside_groups_adapters_stay_and_only_they_are_saved():
     torch.testing.assert_close(other(tokens).logits, model(tokens).logits)
 
 
+@pytest.mark.parametrize("down", [torch.zeros(()), torch.zeros(0, 64), torch.zeros(4, 63), torch.zeros(4, 64).half()])
+def test_adapters_of_another_form_are_refused(down):
+    name = "blocks.0.attention.out"
+    tensors = {f"{name}.down": down, f"{name}.up": torch.zeros(64, len(down) if down.dim() else 1)}
+    with pytest.raises(InputError, match=rf"adapters.bin: does not fit the weights in base \({name}\)"):
+        use_adapters(grouped_gpt(), tensors | {f"{name}.scale": torch.tensor(1.0)}, "adapters.bin")
+
+
 def test_adapters_that_are_there_are_trained_further():
     model = grouped_gpt()
     adapt(model, 4, 8.0)
@@ -152,14 +168,18 @@ def test_adapters_that_are_there_are_trained_further():
 @pytest.mark.skipif(torch_threads() is None, reason="torch has other threads than OpenMP's here")
 @pytest.mark.parametrize("rows", [1, 3, 20])
 def test_adapters_decode_by_program(rows):
-    """Also after they have changed in place, as in training."""
+    """Also after they have changed: in place, and by an optimiser that changes no version of a tensor."""
     model = grouped_gpt()
     adapt(model, 4, 8.0, lambda name: name != "head")
     model.eval()
     tokens = torch.randint(77, (rows, 12), generator=torch.Generator().manual_seed(2))
-    for _ in range(2):
+    optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.05, fused=True)
+    for change in ("in place", "in place", "optimiser"):
+        if change == "optimiser":
+            model(tokens).logits.logsumexp(-1).sum().backward()
+            optimiser.step()
         with torch.no_grad():
-            for _, layer in adapters(model):
+            for _, layer in adapters(model) if change == "in place" else ():
                 layer.up.normal_(std=0.1)
             wanted, state, found = model(tokens).logits, None, []
             for token in tokens.split(1, dim=1):

@@ -57,6 +57,24 @@ def test_a_program_rounds_as_torch_does():
             assert (apart == 0).float().mean() > 0.9
 
 
+@pytest.mark.parametrize("settings", [{}, {"attention": "local:span=4"}])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_rows_of_different_lengths(settings, gradients):
+    own, lengths = model(**settings), torch.tensor([5, 2, 4])
+    found = {}
+    for name in ("float32", "bf16"):
+        use_cache_type(own, name)
+        with torch.no_grad():
+            state = own(TOKENS[:, :5], own.start(3), lengths=lengths, want=("last",)).state
+        with torch.set_grad_enabled(gradients), use("reference", "decode"):
+            for at in range(5, 12):
+                output = own(TOKENS[:, at : at + 1], state)
+                state = output.state
+        found[name] = output.logits.detach()
+    difference = (found["bf16"] - found["float32"]).abs().max()
+    assert difference < 0.02 * found["float32"].abs().max()
+
+
 def test_not_a_number_stays_one():
     own = model()
     use_cache_type(own, "bf16")

@@ -57,6 +57,21 @@ def test_log_likelihoods_are_those_of_a_whole_forward_pass(name, runs):
         assert score.log_prob == pytest.approx(plainly(run, question.context, question.continuation)[0], abs=1e-4)
 
 
+def test_a_text_begins_with_the_token_that_the_tokenizer_puts_there(runs, monkeypatch):
+    run = runs["gpt"]
+    tokens = tuple(run.tokenizer.encode("the cat").tolist())
+    assert Prompter(run).context("the cat") == (run.tokenizer.end, *tokens)
+    monkeypatch.setitem(run.config, "figures", {"stopped": "converted"})
+    assert Prompter(run).context("the cat") == tokens  # its tokenizer has no token that begins a text
+    monkeypatch.setattr(run.tokenizer, "begin", 7)
+    for stopped in ("converted", "steps"):
+        monkeypatch.setitem(run.config, "figures", {"stopped": stopped})
+        prompter = Prompter(run)
+        assert prompter.context("the cat") == (7, *tokens)
+        assert prompter.request(Question("", "the cat")).context == (7,)
+        assert prompter.request(Question("the", " cat")).context == (7, *run.tokenizer.encode("the").tolist())
+
+
 def test_a_trailing_space_of_the_context_belongs_to_the_continuation(runs):
     with_space, without = (Prompter(runs["gpt"]).request(QUESTIONS[n]) for n in (2, 0))
     assert with_space == without

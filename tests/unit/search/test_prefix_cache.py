@@ -79,6 +79,14 @@ def test_the_oldest_texts_leave_where_there_is_no_room():
     assert len(cache) == 1
 
 
+def test_small_states_do_not_make_the_search_long():
+    cache, state = PrefixCache(max_texts=3), after(model("lstm"), TOKENS)[1]
+    for number in range(5):
+        cache.put([number, *TOKENS], state)
+    assert len(cache) == 3
+    assert [cache.take([number, *TOKENS, 1]) is not None for number in range(5)] == [False, False, True, True, True]
+
+
 @torch.no_grad()
 def texts_of(batch, prompts):
     rows = [Row(torch.tensor(prompt), Sampling(tokens=6, temperature=0), frozenset({29})) for prompt in prompts]

@@ -44,6 +44,13 @@ def _text(record: Record, names: str, where: str) -> str:
     return check_text(record[name], name, where)
 
 
+def _some_text(record: Record, names: str, where: str) -> str:
+    text = _text(record, names, where)
+    if not text:
+        raise InputError(f"the field {names.replace('|', ' or ')} is empty", where=where)
+    return text
+
+
 def _texts(value: Any, name: str, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
         raise InputError(f"the field {name!r} is not a list of texts", where=where, hint='write ["…", "…"]')
@@ -52,6 +59,8 @@ def _texts(value: Any, name: str, where: str) -> tuple[str, ...]:
 
 def _options(value: Any, name: str, where: str) -> tuple[str, ...]:
     options = _texts(value, name, where)
+    if not all(options):
+        raise InputError("an option is empty", where=where, hint="every option needs at least one character")
     if len(options) < 2:
         raise InputError("a single option is no choice", where=where, hint="give two or more")
     return options
@@ -78,7 +87,8 @@ def _context_options(record: Record, where: str) -> Example:
 
 
 def _cloze(record: Record, where: str) -> Example:
-    return Example((_text(record, "context", where),), (_text(record, "continuation|completion", where),), where=where)
+    continuation = _some_text(record, "continuation|completion", where)
+    return Example((_text(record, "context", where),), (continuation,), where=where)
 
 
 def _match(record: Record, where: str) -> Example:
@@ -92,7 +102,7 @@ def _match(record: Record, where: str) -> Example:
 
 
 def _text_only(record: Record, where: str) -> Example:
-    return Example(("",), (_text(record, "text", where),), where=where)
+    return Example(("",), (_some_text(record, "text", where),), where=where)
 
 
 def _arc(record: Record, where: str) -> Example:
@@ -165,12 +175,17 @@ def last_word(text: str, where: str) -> Example:
     return Example((context,), (word,), where=where)
 
 
-def _logged(record: Record, where: str) -> Example:
-    """A line of lm-evaluation-harness's log: contexts and continuations as they were asked."""
+def logged_pairs(record: Record) -> list[list[Any]]:
+    """The contexts of a line of lm-evaluation-harness's log, each with its continuation or with how an answer ends."""
     given = record["arguments"]
     if isinstance(given, Mapping):
         given = [list(one.values()) for one in given.values() if isinstance(one, Mapping)]
-    pairs = [one for one in given if isinstance(one, list) and len(one) == 2] if isinstance(given, list) else []
+    return [one for one in given if isinstance(one, list) and len(one) == 2] if isinstance(given, list) else []
+
+
+def _logged(record: Record, where: str) -> Example:
+    """A line of lm-evaluation-harness's log: contexts and continuations as they were asked."""
+    pairs = logged_pairs(record)
     if not pairs:
         raise InputError("the field 'arguments' has no contexts and continuations", where=where)
     contexts = tuple(check_text(context, "arguments", where) for context, _ in pairs)
@@ -184,7 +199,7 @@ def _logged(record: Record, where: str) -> Example:
 FORMS: tuple[Form, ...] = (
     Form("lm-evaluation-harness log", "choice", ("doc_id", "arguments"), _logged, ready=True),
     Form("HumanEval", "code", ("task_id", "prompt", "entry_point", "test")),
-    Form("MBPP", "code", ("test_list", "code")),
+    Form("MBPP", "code", ("text", "test_list")),
     Form("llm-foundry multiple choice", "choice", ("query", "choices", "gold"), _choice),
     Form("llm-foundry schema", "choice", ("context_options", "continuation", "gold"), _context_options),
     Form("ARC", "choice", ("question", "answerKey"), _arc),

@@ -1,7 +1,7 @@
 """Built-in tasks that are generated from a seed: arithmetic, copying, dates and unscrambling.
 
 They are like those of Brown et al. (2020, section 3.9). The answer is a short text that follows from the question, so
-nothing has to be known, and no question can have been seen with its answer before.
+nothing has to be known. Questions are taken from nowhere, but the easiest (sums of one digit) occur in many texts.
 """
 
 from __future__ import annotations

@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
-from ensue.data.evaluation.forms import Form, form_of, last_word
-from ensue.data.evaluation.task import KINDS, EvalTask, Example, PromptStyle
+from ensue.data.code_problems import make_problems
+from ensue.data.evaluation.forms import Form, form_of, last_word, logged_pairs
+from ensue.data.evaluation.task import KINDS, MEASURES, EvalTask, Example, PromptStyle
 from ensue.data.lines import located_lines, parse_object
 
 HEADER = "task"
 READY = PromptStyle(delimiter="", separator="")
 """Finished prompts are used as they are."""
+ASKED_AS = {"cloze": ("cloze", "match"), "match": ("match", "cloze"), "perplexity": ("perplexity", "cloze")}
+"""The kinds of task that lines of a form can be asked as, where it is more than their own."""
 
 
 def read_task(
@@ -35,14 +38,21 @@ def read_task(
         if first is None:
             raise InputError("there is no example after the settings", where=str(path))
     form = form_of(first, where)
+    if kind and not form.ready and kind not in ASKED_AS.get(form.kind, (form.kind,)):
+        raise InputError(f"a line in the form {form.name!r} is no task of the kind {kind}", where=where)
     records = [(where, first), *lines]
     source = source or str(path)
     if form.kind == "code":
-        return EvalTask(kind="code", examples=(), problems=[record for _, record in records], name=name, source=source)
+        problems = [record for _, record in records]
+        make_problems(problems, places=[where for where, _ in records])  # raises InputError with the line
+        return EvalTask(kind="code", examples=(), problems=problems, name=name, source=source)
     examples = [_example(form, record, where, kind) for where, record in records]
     if form.ready:
-        style, kind = READY, _logged_kind(first)
-    return EvalTask(kind=kind or form.kind, examples=examples, style=style or PromptStyle(), name=name, source=source)
+        style, kind = _logged_style(first)
+    kind, style = kind or form.kind, style or PromptStyle()
+    if style.measure and style.measure not in MEASURES[kind]:
+        raise InputError(str(unknown_name(f"measure of the kind {kind}", style.measure, MEASURES[kind])), where=source)
+    return EvalTask(kind=kind, examples=examples, style=style, name=name, source=source)
 
 
 def _records(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -61,17 +71,19 @@ def _example(form: Form, record: dict[str, Any], where: str, kind: str) -> Examp
     example = form.read(record, where)
     if form.kind == "perplexity" and kind == "cloze":
         return last_word(example.options[0], where)
-    if form.kind != kind and kind in ("choice", "perplexity"):
-        raise InputError(f"a line in the form {form.name!r} is no task of the kind {kind}", where=where)
     return example
 
 
-def _logged_kind(record: Mapping[str, Any]) -> str:
-    """The kind of a line that lm-evaluation-harness logged."""
-    given = record["arguments"]
-    pairs = list(given.values()) if isinstance(given, Mapping) else given
-    last = list(pairs[0].values())[-1] if isinstance(pairs[0], Mapping) else pairs[0][-1]
-    return "match" if isinstance(last, Mapping) else "choice" if len(pairs) > 1 else "cloze"
+def _logged_style(record: Mapping[str, Any]) -> tuple[PromptStyle, str]:
+    """How the lines that lm-evaluation-harness logged are asked, and their kind."""
+    pairs = logged_pairs(record)
+    ending = pairs[0][1]
+    if not isinstance(ending, Mapping):
+        return READY, "choice" if len(pairs) > 1 else "cloze"
+    until, most = ending.get("until", READY.stop), ending.get("max_gen_toks", READY.max_tokens)
+    listed = [until] if isinstance(until, str) else until if isinstance(until, list) else READY.stop
+    stop = tuple(one for one in listed if isinstance(one, str) and one)
+    return replace(READY, stop=stop, max_tokens=most if type(most) is int and most > 0 else READY.max_tokens), "match"
 
 
 def _header(given: Any, where: str, style: PromptStyle) -> tuple[str, PromptStyle]:

@@ -13,6 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 KINDS = ("choice", "cloze", "match", "perplexity", "code")
+MEASURES = {
+    "choice": ("acc", "acc_norm", "acc_uncond"),
+    "cloze": ("acc", "perplexity"),
+    "match": ("exact_match",),
+    "perplexity": ("bits_per_byte", "word_perplexity"),
+}
+"""The measures of each kind of task that is not of programs; the first is shown in charts."""
 
 
 @dataclass(frozen=True, slots=True)

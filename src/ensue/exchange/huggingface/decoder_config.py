@@ -96,8 +96,9 @@ def import_config(config: Mapping[str, Any], where: str) -> LlamaConfig:
     """Return our settings of a config.json; the error for what our model does not compute names it."""
     family = FAMILIES[str(config["model_type"])]
     names = config.get("architectures") or [family.architecture]
-    if family.architecture not in names:
-        raise InputError(f"{shown(names[0])} is not supported", where=where, hint=f"{family.architecture} is")
+    if not isinstance(names, list) or family.architecture not in names:
+        what = f"architectures = {shown(names)} is not supported"
+        raise InputError(what, where=where, hint=f"{family.architecture} is")
     biased = family.name == "llama" and config.get("attention_bias") is True and config.get("mlp_bias") is True
     for name, allowed in family.needs.items():
         value = config.get(name, allowed[0])
@@ -147,7 +148,8 @@ def _number(config: Mapping[str, Any], name: str, kind: type, default: Any, wher
         raise InputError(f"has no {name}", where=where)
     kinds = (int, float) if kind is float else (int,)
     if not isinstance(value, kinds) or isinstance(value, bool) or not 0 <= value <= MAX_SETTING:
-        raise InputError(f"{name} = {shown(value)} should be a {kind.__name__}", where=where)
+        what = "a number" if kind is float else "a whole number"
+        raise InputError(f"{name} = {shown(value)} should be {what} from 0 to {MAX_SETTING:,}", where=where)
     return kind(value)
 
 

@@ -148,6 +148,7 @@ def write_decoder_tokenizer(
     write_json(out / TOKENIZER_FILE, state)
     write_json(out / SETTINGS_FILE, settings | ({"chat_template": template} if template else {}))
     write_json(out / NAMES_FILE, names)
+    (out / TEMPLATE_FILE).unlink(missing_ok=True)  # of a model that was here before
     if template:
         write_text(out / TEMPLATE_FILE, template)
     numbers = [tokenizer.named[name] for name in stop if name in tokenizer.named]

@@ -125,6 +125,8 @@ def write_decoder_folder(
             wanted = {plan.name for plan in plans}
             write_stream(plans, their_pieces(model, model.config, dtype, wanted), temporary)
             temporary.chmod(0o644)
+    for other in {WEIGHTS_FILE, INDEX_FILE} - set(files):
+        (out / other).unlink(missing_ok=True)  # of a model that was here before
     if len(files) > 1:
         total = sum(plan.size for plans in files.values() for plan in plans)
         names = {plan.name: name for name, plans in files.items() for plan in plans}

@@ -48,6 +48,7 @@ POLL = 20
 """Milliseconds between two looks at the folder of a running program."""
 MAX_RESULT = 65536
 SECRET_BYTES = 16
+REPORTED = ("outcome", "error", "message")
 MAX_TEXT = 300
 """Characters of a report that are kept."""
 READABLE = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime")
@@ -243,10 +244,15 @@ def _reported(answer: bytes) -> tuple[str, str, str] | None:
     """The failure that the process reports; None if it reports nothing, or something else."""
     try:
         report = json.loads(answer)
-        outcome, error, message = (str(report[name])[:MAX_TEXT] for name in ("outcome", "error", "message"))
+        outcome, error, message = (_encodable(str(report[name]))[:MAX_TEXT] for name in REPORTED)
     except (ValueError, TypeError, LookupError, RecursionError):
         return None
     return (outcome, error, message) if outcome in OUTCOMES and outcome != "passed" else None
+
+
+def _encodable(text: str) -> str:
+    """The text with a question mark for each half of a surrogate pair, which no file in UTF-8 can hold."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _without_report(code: int, seconds: float, limits: Limits) -> tuple[str, str, str]:
