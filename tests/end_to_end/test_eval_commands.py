@@ -174,6 +174,9 @@ def test_programs_are_run_in_the_sandbox(runs):
     assert sum(result["outcomes"].values()) == 2 and 0 <= result["figures"]["pass@1"]["value"] <= 1
     lines = [json.loads(line) for line in Path("kept/code-0.jsonl").read_text().splitlines()]
     assert [line["outcome"] in result["outcomes"] for line in lines] == [True, True]
+    shown = ensue("eval", runs / "gpt", "code", "--execute", "--limit", 2, "--out", "kept")
+    assert "\ncode, 0 shots: " in shown.out and "; exceptions: " in shown.out
+    assert all(f"{line['outcome']} " in shown.out for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -108,9 +108,19 @@ def _print_results(result: Mapping[str, Any]) -> None:
         )
     columns = ["task", "shots", "questions", "measure", "score", "error", "chance", "per second", "others"]
     print_table([*(["run"] if several else []), *columns], rows)
+    for one in result["results"]:
+        if outcomes := one.get("outcomes"):
+            run = f"{one['run']}, " * several
+            ended = f"{_counted(outcomes)}; exceptions: {_counted(one['errors'])}"
+            print_line(f"{run}{one['task']}, {one['shots']} shots: {ended}")
     cut = sum(one.get("cut") or 0 for one in result["results"])
     if cut:
         warn(f"note: {cut:,} prompts are longer than the model's context and were cut on the left")
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    """What occurred, and how often."""
+    return ", ".join(f"{escape_controls(name)} {count:,}" for name, count in counts.items() if count) or "none"
 
 
 def _shown(figure: Mapping[str, Any]) -> str:
