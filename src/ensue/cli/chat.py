@@ -56,7 +56,7 @@ def chat(
     message: Annotated[list[str], Option("--message", "-m", help="say this and end; repeat it for several turns")] = [],
     system: Annotated[str, Option(help="system prompt")] = "",
     max_tokens: Annotated[int, Option(help="most tokens of an answer")] = 512,
-    temperature: Annotated[float, Option(help="0 always takes the most probable token")] = 0.2,
+    temperature: Annotated[float, Option(help="0 always takes the most probable token; 0.2 and more vary")] = 0.0,
     top_k: Annotated[int, Option(help="sample from the k most probable tokens; 0 means all")] = 0,
     top_p: Annotated[float, Option(help="sample from the most probable tokens with this mass")] = 0.9,
     seed: Seed = 0,
