@@ -269,9 +269,9 @@ def findings(model: LanguageModel, seed: int = 0, rows: int = 3, time: int = 7) 
     tokens = torch.randint(model.config.vocabulary, (rows, time), generator=generator)
     with evaluation(model):
         allowed = tolerance(model(tokens).logits)
+        rounded = ROUNDED_STEPS if count_grouped(model) else 1.0
         if model.traits.steps:
             cuts = sorted(set((1 + torch.randperm(time - 1, generator=generator)[:2]).tolist()))
-            rounded = ROUNDED_STEPS if count_grouped(model) else 1.0
             yield Finding("chunk law", chunk_law(model, tokens, cuts), allowed * rounded)
             index = torch.randint(rows, (rows + 1,), generator=generator)
             yield Finding("rows law", rows_law(model, tokens, index), allowed)
@@ -281,7 +281,8 @@ def findings(model: LanguageModel, seed: int = 0, rows: int = 3, time: int = 7) 
         context = model.traits.context or 0
         if model.traits.steps and 0 < context <= MAX_CONTEXT:
             past = torch.randint(model.config.vocabulary, (1, context + 3), generator=generator)
-            yield Finding("chunk law, past the context", chunk_law(model, past, [past.shape[1] // 2]), allowed)
+            found = chunk_law(model, past, [past.shape[1] // 2])
+            yield Finding("chunk law, past the context", found, allowed * rounded)
         if model.traits.padded:
             lengths = torch.randint(0, time + 1, (rows,), generator=generator)
             lengths[0] = time

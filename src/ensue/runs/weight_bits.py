@@ -1,7 +1,8 @@
 """Weights of a language model in 4 or 8 bits, or in float32 again; adapters become part of the weights.
 
 ``ensue.kernels.grouped.quantise_groups`` has the equations. A layer is rounded only if it has more bits, or an adapter.
-In 32 bits nothing is rounded.
+With 4 bits the embedding and the output layer get 8, as in ``ensue.exchange.stored_weights``. In 32 bits nothing is
+rounded.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ensue.exchange.stored_weights import LARGEST
 from ensue.kernels.grouped import GROUP, GroupedEmbedding, GroupedLinear, GroupedWeight, group_weights, quantise_groups
 from ensue.nn.adapters import AdaptedLinear, replace_layer
 
@@ -25,7 +27,7 @@ def with_bits(model: Any, bits: int) -> Any:
     tied = bool(getattr(result.config, "tied", False))
     for name, layer in list(result.named_modules()):
         if name not in inside and not (tied and name == "head"):
-            new = _in_bits(layer, bits)
+            new = _in_bits(layer, 8 if bits == 4 and f"{name}.weight" in LARGEST else bits)
             if new is not layer:
                 replace_layer(result, name, new)
     if tied:

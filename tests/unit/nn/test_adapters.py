@@ -121,6 +121,12 @@ def grouped_gpt():
     return with_bits(LlamaLanguageModel(config), 4)
 
 
+def test_the_embedding_and_the_output_layer_keep_8_of_4_bits():
+    own = grouped_gpt()
+    assert (own.embed.bits, own.head.bits) == (8, 8) and own.head.codes is own.embed.codes
+    assert {layer.bits for layer in own.blocks.modules() if isinstance(layer, GroupedLinear)} == {4}
+
+
 def test_beside_groups_adapters_stay_and_only_they_are_saved():
     model = grouped_gpt()
     assert adapt(model, 4, 8.0, lambda name: name != "head") == 2 * 5
