@@ -58,7 +58,7 @@ INPUT_BLOCK = 64
 PANEL = LANES
 """Outputs that lie side by side in int8 weights."""
 AHEAD = 2
-"""Codes in groups are prefetched so many chunks of outputs ahead: with two threads, the next one of the same thread."""
+"""Prefetch distance of grouped codes, in chunks of outputs: with two threads, the next chunk of the same thread."""
 UNROLL = 4
 """Pairs of inputs that the int8 product of one row takes at once, so that their sums are independent."""
 

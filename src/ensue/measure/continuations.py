@@ -25,7 +25,7 @@ from ensue.models.model import LOGITS_AT_ONCE, Model
 from ensue.search.model_step import select_rows
 
 BATCH_TOKENS = 6144
-"""Tokens of the longest rows of a batch, with what was read before them: the key–value caches of so many are kept."""
+"""Maximum number of tokens of a batch, contexts included. It bounds the memory of key–value caches."""
 MIN_SHARED = 16
 """A prefix of fewer tokens is read again with each context."""
 

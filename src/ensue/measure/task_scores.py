@@ -118,7 +118,7 @@ def _exp(value: float) -> float:
 
 
 def chance_level(kind: str, options: Sequence[int]) -> float | None:
-    """Return the accuracy of guessing among so many options for each question; None if there are none.
+    """Return the accuracy of random guessing, given the number of options of each question; None without options.
 
     >>> chance_level("choice", [4, 4, 2])
     0.3333333333333333

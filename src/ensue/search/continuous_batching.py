@@ -84,7 +84,7 @@ def _draw(row: Row, log_probs: Tensor) -> DrawnToken | Exception:
 
 
 def _repeated(output: StepOutput, counts: Sequence[int]) -> tuple[Any, Tensor]:
-    """The state and the logits of each row so many times, each with a buffer of its own."""
+    """Repeat the state and the logits of row i ``counts[i]`` times; every copy has its own buffer."""
     index = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts)).to(output.logits.device)
     state = select_rows(output.state, index, len(counts))
     if len(index) > len(counts):  # rows that share a buffer would write into one that grows by all of them

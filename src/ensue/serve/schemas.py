@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -83,9 +84,9 @@ class SamplingRequest(ModelRequest):
     """The last three are OpenAI's; they are rejected if they would have an effect."""
 
     @property
+    @abstractmethod
     def tokens(self) -> int:
         """Maximum number of tokens of each choice."""
-        raise NotImplementedError
 
     @property
     def choices(self) -> int:

@@ -62,7 +62,7 @@ def evaluate_code(
     k            the values of k; 1 and ``samples`` by default
     sampling     how programs are drawn; by default greedily for one sample, else with temperature 0.2 and top-p 0.95
     shots        solved problems before each prompt (MBPP)
-    limit        evaluate only so many problems, drawn with ``seed``; 0 means all
+    limit        maximum number of problems, drawn with ``seed``; 0 means all
     out          a JSONL file for every program with its outcome
     """
     how = replace(sampling or (GREEDY if samples == 1 else SAMPLED), n=samples, seed=seed)

@@ -1,7 +1,7 @@
 """The process inside the sandbox: it gives up its own rights, then runs the code it was given.
 
 It is started as a script, ``python -S -s -P -B child.py DESCRIPTOR BYTES``, and imports only the standard library. On
-standard input it gets a secret of so many bytes and, as JSON, the code, its tests, the limits, the folders and the
+standard input it gets a secret of BYTES bytes and, as JSON, the code, its tests, the limits, the folders and the
 seccomp filter. If the tests end without an exception it writes the secret to the descriptor. If not, it writes the
 outcome as JSON, without the secret: code that ends early, or that replaces functions of this file, cannot pass.
 """
