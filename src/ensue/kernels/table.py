@@ -12,6 +12,7 @@ from ensue.kernels.experts import mix_experts
 from ensue.kernels.feed_forward import feed_forward
 from ensue.kernels.grouped import decode_panels, decode_rows
 from ensue.kernels.kernel import Kernel
+from ensue.kernels.linear_scan import linear_scan
 from ensue.kernels.low_rank import low_rank_linear
 from ensue.kernels.lstmp import lstmp
 from ensue.kernels.matmul import linear, matmul, weight_gradient
@@ -35,6 +36,7 @@ _ALL: tuple[Kernel[..., Any], ...] = (
     decode_panels,
     decode_rows,
     low_rank_linear,
+    linear_scan,
 )
 KERNELS = {kernel.name: kernel for kernel in _ALL}
 """Each has a ``reference`` and ``fast`` implementations; see ensue.kernels.kernel."""

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ensue.core.events import Report, silent
+from ensue.nn.mixers.mixer import Mixer
 from ensue.train.budget import Pace
 from ensue.train.checkpoints import Checkpoints
 from ensue.train.layer_unfreezing import LayerUnfreezing
@@ -94,7 +95,10 @@ class Training:
         return time.perf_counter() if self.pace is None else self.pace.clock()
 
     def run_hooks(self, step: int) -> None:
-        """Call all hooks."""
+        """Call all hooks, and those of the mixers."""
+        for module in self.model.modules():
+            if isinstance(module, Mixer):
+                module.after_update(step)
         for hook in ([self.unfreezing] if self.unfreezing else []) + list(self.after_update):
             hook(self.model, step)
 

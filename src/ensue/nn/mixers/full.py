@@ -42,6 +42,9 @@ from ensue.nn.state import zeros_beside
 class SelfAttention(Mixer):
     """Concat(softmax(Q_i K_iᵀ / √d + b) V_i) W_O."""
 
+    paper = "Vaswani et al., 2017"
+    complexity = "O(n²)"
+    decoding = "O(n)"
     span = 0
     """How many positions a query sees, itself included; 0 means all. ``LocalAttention`` sets it."""
     cache_dtype: torch.dtype | None = None

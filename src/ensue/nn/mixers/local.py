@@ -25,6 +25,9 @@ class LocalAttention(SelfAttention):
     """Softmax attention within ``span`` positions; without a span, within a quarter of the context."""
 
     bounded = True
+    paper = "Beltagy et al., 2020"
+    complexity = "O(n · span)"
+    decoding = "O(span)"
 
     def __init__(self, config: MixerConfig, *, span: int = 0, base: float = 0.0) -> None:
         super().__init__(config, base=base)

@@ -30,6 +30,8 @@ class RunningMean(Mixer):
 
     directions = ("causal",)
     bounded = True
+    complexity = "O(n)"
+    decoding = "O(1)"
 
     def __init__(self, config: MixerConfig) -> None:
         super().__init__()

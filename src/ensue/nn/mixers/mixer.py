@@ -79,6 +79,12 @@ class Mixer(nn.Module):
     """Whether it takes packed rows (M, D); one that doesn't gets padded ones."""
     bounded: bool = False
     """Whether its state stays as large however long the text is: decoding then costs the same for every token."""
+    paper: ClassVar[str] = ""
+    """Where it is from, as in "Vaswani et al., 2017"."""
+    complexity: ClassVar[str] = ""
+    """How time and memory grow with n tokens, as in "O(n²)"."""
+    decoding: ClassVar[str] = ""
+    """How the time of one more token grows with the n before it, as in "O(n)"."""
 
     def start(self, rows: int) -> State | None:
         """The state before the first token; None for a mixer that has none."""
@@ -87,6 +93,13 @@ class Mixer(nn.Module):
     def forward(self, x: Tensor, state: Any = None, layout: Layout = PADDED, weights: bool = False) -> Mixed:
         """Mix x (B, T, D) after ``state``."""
         raise TypeError(f"{type(self).__name__} has no forward")
+
+    def after_update(self, updates: int) -> None:
+        """Called in training after each update, with their number, and before the first one of a process.
+
+        What a mixer changes by itself (a new draw of random features, running means) it changes here, as a function of
+        ``updates`` and its own buffers, so that a resumed training has the same bits.
+        """
 
     def at(
         self, index: Tensor, here: Tensor, x: Tensor, layout: Layout, weights: bool = False
@@ -107,6 +120,8 @@ MIXERS = Table(
     {
         "full": Entry("ensue.nn.mixers.full:SelfAttention", "softmax attention to every position"),
         "local": Entry("ensue.nn.mixers.local:LocalAttention", "softmax attention to the nearest positions"),
+        "linear": Entry("ensue.nn.mixers.linear:LinearAttention", "attention with a feature map instead of a softmax"),
+        "performer": Entry("ensue.nn.mixers.performer:Performer", "softmax attention by positive random features"),
         "mean": Entry("ensue.nn.mixers.mean:RunningMean", "the mean of all positions so far"),
     },
 )

@@ -1,0 +1,180 @@
+"""The scan of linear attention: a matrix that every token updates and every query reads.
+
+    S_t = g_t S_{t-1} + k_t v_tᵀ,     y_t = S_tᵀ q_t                         recurrent: O(T d e)
+    Y = ((Q Kᵀ) ∘ D) V,               D_ts = g_{s+1} ⋯ g_t for s ≤ t         parallel: O(T²)
+
+The chunked form is parallel inside chunks of C tokens and recurrent between them, so it takes O(T C) memory and large
+matrix multiplications. With G_t = g_1 ⋯ g_t from the start of a chunk and S the state before it:
+
+    Y = (Q ∘ G) S + ((Q Kᵀ) ∘ D) V,        S′ = G_C S + (K ∘ (G_C / G))ᵀ V
+    ∂Q = (∂Y Sᵀ) ∘ G + ((∂Y Vᵀ) ∘ D) K
+    ∂K = ((∂Y Vᵀ) ∘ D)ᵀ Q + (V ∂S′ᵀ) ∘ (G_C / G)
+    ∂V = ((Q Kᵀ) ∘ D)ᵀ ∂Y + (K ∘ (G_C / G)) ∂S′,       ∂S = G_C ∂S′ + (Q ∘ G)ᵀ ∂Y
+
+A decay g_t enters as log g_t ≤ 0, one number for each head and token; without decays it is 1. Since y_t depends on
+a_t = Σ_{s≤t} log g_s through G_t / G_s alone, ∂a_t = q_t · ∂q_t − k_t · ∂k_t, and at the end ⟨S_T, ∂S_T⟩ is added.
+
+Legend: B rows, H heads, T tokens, N chunks of C tokens, d width of queries and keys, e width of values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ensue.kernels.autograd_guards import differentiable, plain
+from ensue.kernels.kernel import Fast, Kernel
+
+CHUNK = 64
+"""C, the tokens of a chunk."""
+
+
+def _reference(
+    query: Tensor, key: Tensor, value: Tensor, state: Tensor, log_decay: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The chunked form in plain operations."""
+    T = query.shape[2]
+    query, key, value = (_chunks(x) for x in (query, key, value))
+    fall = None if log_decay is None else _chunks(log_decay[..., None])[..., 0].cumsum(-1)
+    before, after = _states(key, value, state, fall)
+    y = (_shared(query, key, fall) @ value) + _read(query, fall) @ before
+    return y.flatten(2, 3)[:, :, :T], after
+
+
+def _chunks(x: Tensor) -> Tensor:
+    """(B, H, T, d) → (B, H, N, C, d), zeros at the end. Padding has no key, and its decay is 1."""
+    size = min(CHUNK, max(1, x.shape[2]))
+    x = F.pad(x, (0, 0, 0, -x.shape[2] % size))
+    return x.view(*x.shape[:2], -1, size, x.shape[3])
+
+
+def _read(query: Tensor, fall: Tensor | None) -> Tensor:
+    """Q ∘ G."""
+    return query if fall is None else query * fall.exp()[..., None]
+
+
+def _write(key: Tensor, fall: Tensor | None) -> Tensor:
+    """K ∘ (G_C / G)."""
+    return key if fall is None else key * (fall[..., -1:] - fall).exp()[..., None]
+
+
+def _decays(fall: Tensor) -> Tensor:
+    """D of each chunk, (B, H, N, C, C)."""
+    apart = fall[..., :, None] - fall[..., None, :]
+    later = torch.ones(apart.shape[-2:], dtype=torch.bool, device=fall.device).triu(1)
+    return apart.masked_fill(later, float("-inf")).exp()
+
+
+def _shared(left: Tensor, right: Tensor, fall: Tensor | None) -> Tensor:
+    """(L Rᵀ) ∘ D of each chunk, (B, H, N, C, C)."""
+    product = left @ right.transpose(-2, -1)
+    return product.tril() if fall is None else product * _decays(fall)
+
+
+def _states(key: Tensor, value: Tensor, state: Tensor, fall: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The state before each chunk, (B, H, N, d, e), and the one after the last."""
+    added = _write(key, fall).transpose(-2, -1) @ value
+    return _accumulated(added, state, None if fall is None else fall[..., -1].exp())
+
+
+def _accumulated(added: Tensor, state: Tensor, kept: Tensor | None) -> tuple[Tensor, Tensor]:
+    """S_n = kept_n S_{n-1} + added_n: the states before each n, and the last one."""
+    if kept is None:
+        sums = added.cumsum(2) + state[:, :, None]
+        return torch.cat([state[:, :, None], sums[:, :, :-1]], dim=2), sums[:, :, -1]
+    before = []
+    for n in range(added.shape[2]):
+        before.append(state)
+        state = kept[:, :, n, None, None] * state + added[:, :, n]
+    return torch.stack(before, dim=2), state
+
+
+def _one_token(
+    query: Tensor, key: Tensor, value: Tensor, state: Tensor, log_decay: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The recurrent form, of one token."""
+    if log_decay is not None:
+        state = state * log_decay[..., None].exp()
+    after = state + key.transpose(-2, -1) @ value
+    return query @ after, after
+
+
+def _is_one_token(query: Tensor, key: Tensor, value: Tensor, state: Tensor, log_decay: Tensor | None = None) -> bool:
+    return query.shape[2] == 1
+
+
+def _own_backward(
+    query: Tensor, key: Tensor, value: Tensor, state: Tensor, log_decay: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    y, after = _Scan.apply(query, key, value, state, log_decay)  # type: ignore[no-untyped-call]
+    return y, after
+
+
+def _has_own_backward(
+    query: Tensor, key: Tensor, value: Tensor, state: Tensor, log_decay: Tensor | None = None
+) -> bool:
+    return query.numel() > 0 and value.numel() > 0 and plain(query, key, value, state, log_decay)
+
+
+linear_scan = Kernel(
+    "linear_scan",
+    _reference,
+    Fast("one_token", _one_token, _is_one_token),
+    Fast("own_backward", _own_backward, _has_own_backward),
+)
+"""S_t = g_t S_{t-1} + k_t v_tᵀ, y_t = S_tᵀ q_t.
+
+(query (B, H, T, d), key (B, H, T, d), value (B, H, T, e), state (B, H, d, e), log_decay (B, H, T) or None) →
+y (B, H, T, e) and the state after the last token. A token whose key is 0 and whose log-decay is 0 changes no state.
+"""
+
+
+class _Scan(torch.autograd.Function):
+    """The chunked form. Its backward pass computes the weights inside a chunk again instead of keeping them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, state: Tensor, log_decay: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Y and the last state."""
+        T = query.shape[2]
+        q, k, v = (_chunks(x) for x in (query, key, value))
+        fall = None if log_decay is None else _chunks(log_decay[..., None])[..., 0].cumsum(-1)
+        before, after = _states(k, v, state, fall)
+        y = _shared(q, k, fall) @ v
+        y += _read(q, fall) @ before
+        ctx.save_for_backward(query, key, value, state, log_decay, before, after)
+        return y.flatten(2, 3)[:, :, :T], after
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> Any:
+        """The gradients of queries, keys, values, the first state and log-decays."""
+        query, key, value, state, log_decay, before, last = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
+            return differentiable(_reference, (query, key, value, state, log_decay), ctx.needs_input_grad, above)
+        T = query.shape[2]
+        q, k, v, by_y = (_chunks(x) for x in (query, key, value, above[0]))
+        fall = None if log_decay is None else _chunks(log_decay[..., None])[..., 0].cumsum(-1)
+        kept = None if fall is None else fall[..., -1].exp().flip(2)
+        added = (_read(q, fall).transpose(-2, -1) @ by_y).flip(2)
+        later, first = _accumulated(added, above[1], kept)  # ∂S′ of each chunk, the last one first
+        later = later.flip(2)
+        shared = _shared(by_y, v, fall)
+        by_q = by_y @ before.transpose(-2, -1)
+        by_k = v @ later.transpose(-2, -1)
+        if fall is not None:
+            by_q, by_k = _read(by_q, fall), _write(by_k, fall)
+        by_q += shared @ k
+        by_k += shared.transpose(-2, -1) @ q
+        by_v = _shared(q, k, fall).transpose(-2, -1) @ by_y
+        by_v += _write(k, fall) @ later
+        found = [x.flatten(2, 3)[:, :, :T] for x in (by_q, by_k, by_v)]
+        by_decay = None
+        if log_decay is not None:
+            sums = (query * found[0]).sum(-1) - (key * found[1]).sum(-1)  # ∂a_t
+            sums[:, :, -1] += (last * above[1]).sum((-2, -1))
+            by_decay = sums.flip(2).cumsum(2).flip(2)
+        return *found, first, by_decay
