@@ -63,7 +63,8 @@ class Performer(FeatureAttention):
     def _log_features(self, x: Tensor) -> Tensor:
         """w · x − ‖x‖² / 2, (B, H, T, d) → (B, H, T, F)."""
         x = x * self.head_width**-0.25
-        return x @ self.get_buffer("draw").to(x.dtype).T - x.square().sum(-1, keepdim=True) / 2
+        logs: Tensor = x @ self.get_buffer("draw").to(x.dtype).T - x.square().sum(-1, keepdim=True) / 2
+        return logs
 
 
 def orthogonal_features(count: int, width: int, seed: int) -> Tensor:
