@@ -11,8 +11,11 @@ matrix multiplications. With G_t = g_1 ⋯ g_t from the start of a chunk and S t
     ∂K = ((∂Y Vᵀ) ∘ D)ᵀ Q + (V ∂S′ᵀ) ∘ (G_C / G)
     ∂V = ((Q Kᵀ) ∘ D)ᵀ ∂Y + (K ∘ (G_C / G)) ∂S′,       ∂S = G_C ∂S′ + (Q ∘ G)ᵀ ∂Y
 
-A decay g_t enters as log g_t ≤ 0, one number for each head and token; without decays it is 1. Since y_t depends on
-a_t = Σ_{s≤t} log g_s through G_t / G_s alone, ∂a_t = q_t · ∂q_t − k_t · ∂k_t, and at the end ⟨S_T, ∂S_T⟩ is added.
+A decay g_t enters as log g_t ≤ 0: one number for each head and token, or one for each of its d channels, which then
+scales a row of S. Without decays it is 1. Since y_t depends on a_t = Σ_{s≤t} log g_s through G_t / G_s alone,
+∂a_t = q_t ∘ ∂q_t − k_t ∘ ∂k_t, and at the end S_T ∘ ∂S_T is added. With decays of channels D is no matrix, so queries
+are multiplied by G_t and keys by 1 / G_s, both relative to the middle of the chunk: a log-decay below ``LEAST`` counts
+as ``LEAST``, or the second factor could overflow.
 
 Legend: B rows, H heads, T tokens, N chunks of C tokens, d width of queries and keys, e width of values.
 """
@@ -30,6 +33,8 @@ from ensue.kernels.kernel import Fast, Kernel
 
 CHUNK = 64
 """C, the tokens of a chunk."""
+LEAST = -2.0
+"""The least log-decay of a channel: C / 2 of them are exp(64), and float32 ends at exp(88)."""
 
 
 def _reference(
@@ -38,9 +43,9 @@ def _reference(
     """The chunked form in plain operations."""
     T = query.shape[2]
     query, key, value = (_chunks(x) for x in (query, key, value))
-    fall = None if log_decay is None else _chunks(log_decay[..., None])[..., 0].cumsum(-1)
+    fall = _fall(log_decay)
     before, after = _states(key, value, state, fall)
-    y = (_shared(query, key, fall) @ value) + _read(query, fall) @ before
+    y = (_weights(query, key, fall) @ value) + _read(query, fall) @ before
     return y.flatten(2, 3)[:, :, :T], after
 
 
@@ -51,33 +56,59 @@ def _chunks(x: Tensor) -> Tensor:
     return x.view(*x.shape[:2], -1, size, x.shape[3])
 
 
+def _fall(log_decay: Tensor | None) -> Tensor | None:
+    """log G of each chunk, (B, H, N, C, 1 or d)."""
+    if log_decay is None:
+        return None
+    return _chunks(log_decay if log_decay.shape[-1] == 1 else log_decay.clamp(min=LEAST)).cumsum(-2)
+
+
 def _read(query: Tensor, fall: Tensor | None) -> Tensor:
     """Q ∘ G."""
-    return query if fall is None else query * fall.exp()[..., None]
+    return query if fall is None else query * fall.exp()
 
 
 def _write(key: Tensor, fall: Tensor | None) -> Tensor:
     """K ∘ (G_C / G)."""
-    return key if fall is None else key * (fall[..., -1:] - fall).exp()[..., None]
+    return key if fall is None else key * (fall[..., -1:, :] - fall).exp()
+
+
+def _middle(fall: Tensor) -> tuple[Tensor, Tensor]:
+    """G / G_m and G_m / G, m the middle of a chunk."""
+    apart = fall - fall[..., fall.shape[-2] // 2, None, :]
+    return apart.exp(), (-apart).exp()
 
 
 def _decays(fall: Tensor) -> Tensor:
-    """D of each chunk, (B, H, N, C, C)."""
-    apart = fall[..., :, None] - fall[..., None, :]
+    """D of each chunk, (B, H, N, C, C), for one decay of each token."""
+    apart = fall - fall.transpose(-2, -1)
     later = torch.ones(apart.shape[-2:], dtype=torch.bool, device=fall.device).triu(1)
     return apart.masked_fill(later, float("-inf")).exp()
 
 
-def _shared(left: Tensor, right: Tensor, fall: Tensor | None) -> Tensor:
-    """(L Rᵀ) ∘ D of each chunk, (B, H, N, C, C)."""
-    product = left @ right.transpose(-2, -1)
-    return product.tril() if fall is None else product * _decays(fall)
+def _weights(query: Tensor, key: Tensor, fall: Tensor | None) -> Tensor:
+    """(Q Kᵀ) ∘ D of each chunk, (B, H, N, C, C)."""
+    if fall is None:
+        return (query @ key.transpose(-2, -1)).tril()
+    if fall.shape[-1] == 1:
+        return query @ key.transpose(-2, -1) * _decays(fall)
+    high, low = _middle(fall)
+    return (query * high @ (key * low).transpose(-2, -1)).tril()
+
+
+def _by_weights(by: Tensor, query: Tensor, key: Tensor, fall: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The gradients of queries and keys, where ``by`` (B, H, N, C, C) is that of the weights."""
+    if fall is None or fall.shape[-1] == 1:
+        by = by.tril() if fall is None else by * _decays(fall)
+        return by @ key, by.transpose(-2, -1) @ query
+    (high, low), by = _middle(fall), by.tril()
+    return by @ (key * low) * high, by.transpose(-2, -1) @ (query * high) * low
 
 
 def _states(key: Tensor, value: Tensor, state: Tensor, fall: Tensor | None) -> tuple[Tensor, Tensor]:
     """The state before each chunk, (B, H, N, d, e), and the one after the last."""
     added = _write(key, fall).transpose(-2, -1) @ value
-    return _accumulated(added, state, None if fall is None else fall[..., -1].exp())
+    return _accumulated(added, state, None if fall is None else fall[..., -1, :].exp())
 
 
 def _accumulated(added: Tensor, state: Tensor, kept: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -88,7 +119,7 @@ def _accumulated(added: Tensor, state: Tensor, kept: Tensor | None) -> tuple[Ten
     before = []
     for n in range(added.shape[2]):
         before.append(state)
-        state = kept[:, :, n, None, None] * state + added[:, :, n]
+        state = kept[:, :, n, :, None] * state + added[:, :, n]
     return torch.stack(before, dim=2), state
 
 
@@ -97,7 +128,8 @@ def _one_token(
 ) -> tuple[Tensor, Tensor]:
     """The recurrent form, of one token."""
     if log_decay is not None:
-        state = state * log_decay[..., None].exp()
+        fall = log_decay if log_decay.shape[-1] == 1 else log_decay.clamp(min=LEAST)
+        state = state * fall.transpose(-2, -1).exp()
     after = state + key.transpose(-2, -1) @ value
     return query @ after, after
 
@@ -109,6 +141,8 @@ def _is_one_token(query: Tensor, key: Tensor, value: Tensor, state: Tensor, log_
 def _own_backward(
     query: Tensor, key: Tensor, value: Tensor, state: Tensor, log_decay: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
+    if log_decay is not None and log_decay.shape[-1] > 1:
+        log_decay = log_decay.clamp(min=LEAST)
     y, after = _Scan.apply(query, key, value, state, log_decay)  # type: ignore[no-untyped-call]
     return y, after
 
@@ -127,7 +161,7 @@ linear_scan = Kernel(
 )
 """S_t = g_t S_{t-1} + k_t v_tᵀ, y_t = S_tᵀ q_t.
 
-(query (B, H, T, d), key (B, H, T, d), value (B, H, T, e), state (B, H, d, e), log_decay (B, H, T) or None) →
+(query (B, H, T, d), key (B, H, T, d), value (B, H, T, e), state (B, H, d, e), log_decay (B, H, T, 1 or d) or None) →
 y (B, H, T, e) and the state after the last token. A token whose key is 0 and whose log-decay is 0 changes no state.
 """
 
@@ -140,14 +174,13 @@ class _Scan(torch.autograd.Function):
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, state: Tensor, log_decay: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Y and the last state."""
-        T = query.shape[2]
         q, k, v = (_chunks(x) for x in (query, key, value))
-        fall = None if log_decay is None else _chunks(log_decay[..., None])[..., 0].cumsum(-1)
+        fall = _fall(log_decay)
         before, after = _states(k, v, state, fall)
-        y = _shared(q, k, fall) @ v
+        y = _weights(q, k, fall) @ v
         y += _read(q, fall) @ before
         ctx.save_for_backward(query, key, value, state, log_decay, before, after)
-        return y.flatten(2, 3)[:, :, :T], after
+        return y.flatten(2, 3)[:, :, : query.shape[2]], after
 
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
@@ -157,24 +190,21 @@ class _Scan(torch.autograd.Function):
             return differentiable(_reference, (query, key, value, state, log_decay), ctx.needs_input_grad, above)
         T = query.shape[2]
         q, k, v, by_y = (_chunks(x) for x in (query, key, value, above[0]))
-        fall = None if log_decay is None else _chunks(log_decay[..., None])[..., 0].cumsum(-1)
-        kept = None if fall is None else fall[..., -1].exp().flip(2)
+        fall = _fall(log_decay)
+        kept = None if fall is None else fall[..., -1, :].exp().flip(2)
         added = (_read(q, fall).transpose(-2, -1) @ by_y).flip(2)
         later, first = _accumulated(added, above[1], kept)  # ∂S′ of each chunk, the last one first
         later = later.flip(2)
-        shared = _shared(by_y, v, fall)
-        by_q = by_y @ before.transpose(-2, -1)
-        by_k = v @ later.transpose(-2, -1)
-        if fall is not None:
-            by_q, by_k = _read(by_q, fall), _write(by_k, fall)
-        by_q += shared @ k
-        by_k += shared.transpose(-2, -1) @ q
-        by_v = _shared(q, k, fall).transpose(-2, -1) @ by_y
+        by_q, by_k = _by_weights(by_y @ v.transpose(-2, -1), q, k, fall)
+        by_q += _read(by_y @ before.transpose(-2, -1), fall)
+        by_k += _write(v @ later.transpose(-2, -1), fall)
+        by_v = _weights(q, k, fall).transpose(-2, -1) @ by_y
         by_v += _write(k, fall) @ later
-        found = [x.flatten(2, 3)[:, :, :T] for x in (by_q, by_k, by_v)]
+        by_q, by_k, by_v = (x.flatten(2, 3)[:, :, :T] for x in (by_q, by_k, by_v))
         by_decay = None
         if log_decay is not None:
-            sums = (query * found[0]).sum(-1) - (key * found[1]).sum(-1)  # ∂a_t
-            sums[:, :, -1] += (last * above[1]).sum((-2, -1))
+            sums = query * by_q - key * by_k  # ∂a_t
+            sums[:, :, -1] += (last * above[1]).sum(-1)
+            sums = sums if log_decay.shape[-1] > 1 else sums.sum(-1, keepdim=True)
             by_decay = sums.flip(2).cumsum(2).flip(2)
-        return *found, first, by_decay
+        return by_q, by_k, by_v, first, by_decay

@@ -122,6 +122,11 @@ MIXERS = Table(
         "local": Entry("ensue.nn.mixers.local:LocalAttention", "softmax attention to the nearest positions"),
         "linear": Entry("ensue.nn.mixers.linear:LinearAttention", "attention with a feature map instead of a softmax"),
         "performer": Entry("ensue.nn.mixers.performer:Performer", "softmax attention by positive random features"),
+        "retention": Entry("ensue.nn.mixers.retention:Retention", "linear attention with a fixed decay for each head"),
+        "gated-linear": Entry(
+            "ensue.nn.mixers.gated_linear:GatedLinearAttention", "linear attention with decays computed from the input"
+        ),
+        "mamba": Entry("ensue.nn.mixers.mamba:Mamba", "a state-space model as a recurrence (Mamba-2)"),
         "mean": Entry("ensue.nn.mixers.mean:RunningMean", "the mean of all positions so far"),
     },
 )

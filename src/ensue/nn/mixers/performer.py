@@ -71,6 +71,7 @@ def orthogonal_features(count: int, width: int, seed: int) -> Tensor:
     """``count`` vectors of N(0, I) of this width, (F, d); every d of them are orthogonal to each other."""
     generator = torch.Generator().manual_seed(seed)
     blocks = -(-count // width)
-    directions = torch.linalg.qr(torch.randn(blocks, width, width, generator=generator, dtype=torch.float64))[0]
-    lengths = torch.randn(blocks * width, width, generator=generator, dtype=torch.float64).norm(dim=1)
-    return (directions.mT.reshape(-1, width) * lengths[:, None])[:count].float()
+    drawn = torch.randn(2, blocks, width, width, generator=generator, dtype=torch.float64)
+    directions, lengths = torch.linalg.qr(drawn[0])[0], torch.linalg.vector_norm(drawn[1], dim=-1).flatten()
+    found: Tensor = directions.mT.reshape(-1, width) * lengths[:, None]
+    return found[:count].float()
