@@ -49,18 +49,23 @@ def labels_chart(record: RaceRecord) -> Any:
         if value is not None:
             values = [seed[record.measure] for seed in entrant["seeds"]]
             spread = {"low": min(values), "high": max(values)} if len(values) > 1 else {}
-            points.append({**{key: entrant[key] for key in ("system", "start", "labels")}, "value": value, **spread})
+            name = f"{entrant['system']} {entrant.get('attention', '')}".strip()
+            known = {"system": name, "start": entrant["start"], "labels": entrant["labels"]}
+            points.append({**known, "value": value, **spread})
     title = f"Score by number of labels: {record.task} on {', '.join(record.race['data'])}"
     return label_curve(points, record.title, title=title)
 
 
 def entrant_name(race: dict[str, Any], entrant: dict[str, Any]) -> str:
-    """The name of an entrant: its system, and its start if some entrants were initialised from another run.
+    """The name of an entrant: its system, its start if some entrants were initialised from another run, its attention.
 
     >>> entrant_name({"from": {"run": "minilm"}}, {"system": "bert", "start": "pre-trained"})
     'bert pre-trained'
+    >>> entrant_name({}, {"system": "gpt", "attention": "local:span=64"})
+    'gpt local:span=64'
     """
-    return f"{entrant['system']} {entrant.get('start', '')}".strip() if race.get("from") else str(entrant["system"])
+    start = entrant.get("start", "") if race.get("from") else ""
+    return " ".join(filter(None, (str(entrant["system"]), start, entrant.get("attention", ""))))
 
 
 def race_chart(record: RaceRecord) -> Any:

@@ -10,6 +10,7 @@ Legend: B rows, T tokens, K chosen positions, D width, H heads, L layers, V voca
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ from ensue.nn.trunk_config import TrunkConfig, build_norm, build_trunk, initiali
 class EncoderConfig(TrunkConfig):
     """Configuration of an encoder."""
 
+    directions: ClassVar[tuple[str, ...]] = ("both",)
     vocabulary: int = 0
     """Vocabulary size; set by the tokenizer."""
     context: int = 128

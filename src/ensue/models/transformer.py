@@ -36,6 +36,7 @@ from ensue.nn.trunk_config import TrunkConfig, build_trunk, last_norm
 class TransformerConfig(ConditionalConfig, TrunkConfig):
     """Configuration of the Transformer."""
 
+    directions: ClassVar[tuple[str, ...]] = ("causal", "both")
     tied: str = "auto"
     """Weight sharing: all (source, target and output), target (and output), none, or auto: all if the languages share a
     vocabulary, otherwise target."""

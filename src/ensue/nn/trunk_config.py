@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from torch import nn
 
-from ensue.core.errors import unknown_name
 from ensue.core.settings import Need, check, check_below_one, check_positive
 from ensue.nn.blocks import Block, Norm, PostNormBlock, PreNormBlock, SandwichNormBlock
 from ensue.nn.cross_attention import CrossAttention
@@ -17,7 +16,7 @@ from ensue.nn.experts import GATES as EXPERT_GATES
 from ensue.nn.experts import Experts
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
 from ensue.nn.gated_feed_forward import GATES, GatedFeedForward
-from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer, parse_mixer, parse_pattern, parse_turns
+from ensue.nn.mixers.mixer import MixerConfig, build_mixer, check_mixer, parse_pattern, parse_turns
 from ensue.nn.positions import POSITIONS, LinearBias, parse_scaling
 from ensue.nn.trunk import Trunk
 
@@ -38,6 +37,8 @@ class TrunkConfig:
     """Settings of a trunk. Without ``__slots__``, so that a model's settings can also inherit from others."""
 
     needs: ClassVar[dict[str, Need]] = dict.fromkeys(("rope_base", "rope_scaling"), ("positions", ("rotary",)))
+    directions: ClassVar[tuple[str, ...]] = ("causal",)
+    """The directions in which the model's mixers have to mix."""
     layers: int = 4
     """Number of blocks."""
     heads: int = 4
@@ -83,9 +84,8 @@ class TrunkConfig:
         check(self, "kv_heads", shared, f"0, or a divisor of heads = {self.heads}")
         check(self, "inner", self.inner >= 0, "0 or more")
         check_below_one(self, "dropout")
-        for name in {parse_mixer(one)[0] for one in parse_turns(self.attention)}:
-            if name not in MIXERS:
-                raise unknown_name("attention", name, MIXERS)
+        for one in dict.fromkeys(parse_turns(self.attention)):
+            check_mixer(one, self.directions)
         check(self, "feed", self.feed_kind in FEEDS, f"one of {', '.join(FEEDS)}")
         check(self, "norm", self.norm in NORMS, f"one of {', '.join(NORMS)}")
         parse_scaling(self.rope_scaling)

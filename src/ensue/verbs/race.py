@@ -30,7 +30,7 @@ from ensue.verbs.racing.results import Entrant, Race, mean_entrant, run_figures
 DEFAULT_TASK = "lm"
 """The race of language models; race.json names the task of any other."""
 IDENTITY = {"task": "task", "hash": "text", "budget": "budget", "match": "match", "seeds": "seeds"}
-IDENTITY |= {"settings": "settings", "shares": "number of labels", "from": "initial run"}
+IDENTITY |= {"settings": "settings", "shares": "number of labels", "from": "initial run", "attention": "attention"}
 """The facts of race.json that a resumed race must share, by their names for people."""
 
 
@@ -41,6 +41,7 @@ def race(
     systems: Sequence[str] | None = None,
     budget: str | None = None,
     match: str = "time",
+    attention: Sequence[str] = (),
     seeds: int = 1,
     labels: Sequence[int] = (),
     begin_with: str | Path = "",
@@ -56,10 +57,11 @@ def race(
     """Train each system on the same data with the same budget and score it on the same held-out data.
 
     ``task`` is lm, translate, or one that labels (classify, tag …). For the latter ``begin_with`` is a run whose system
-    is also trained from its weights, and ``labels`` are numbers of labels to train on. Each is trained for ``budget``
-    (60s); with ``labels`` and no budget for the task's epochs, and at least 60 updates. ``repeat`` names systems that a
-    resumed race trains again, e.g. because the machine was busy. ``again`` is the command that resumes the race, for
-    the message of an interrupted one.
+    is also trained from its weights, and ``labels`` are numbers of labels to train on. With ``attention`` a system is
+    trained once with each of these values of its setting ``attention``; "all" are all that it can use. Each is trained
+    for ``budget`` (60s); with ``labels`` and no budget for the task's epochs, and at least 60 updates. ``repeat`` names
+    systems that a resumed race trains again, e.g. because the machine was busy. ``again`` is the command that resumes
+    the race, for the message of an interrupted one.
     """
     folder, settings = Path(out), settings or {}
     plan = plan_race(
@@ -73,6 +75,7 @@ def race(
         data=data,
         valid=valid,
         settings=settings,
+        attention=attention,
     )
     _check_folder(folder, force, resume)
     _check_repeated(repeat, plan, resume)
@@ -82,7 +85,7 @@ def race(
     _make_folder(folder, result.facts, resume)
     plan.task.save_tokenizers(corpus, RunFolder(folder))
     entering = candidates(plan, corpus, RunFolder(folder))
-    repeated = [candidate for candidate in entering if candidate.system in repeat]
+    repeated = [candidate for candidate in entering if {candidate.system, candidate.name} & set(repeat)]
     for path in (path for candidate in repeated for path in _run_paths(plan, candidate, folder)):
         RunFolder(path).make(force=True)  # all at once: if the race is interrupted, it is resumed without ``repeat``
     write_json(folder / "race.json", result.as_dict())
@@ -101,6 +104,8 @@ def race(
 def _facts(plan: RacePlan, settings: Mapping[str, Any], corpus: Any) -> dict[str, Any]:
     """The facts of race.json: the plan, the data, the settings and the machine."""
     described = plan.rules.facts(corpus, plan.task.describe_corpus(corpus))
+    if plan.attention:
+        described |= {"attention": list(plan.attention)}
     if plan.task.labels:
         described |= {"shares": list(plan.shares)}
     if plan.task.labels or plan.initial is not None:
@@ -137,9 +142,10 @@ def _check_repeated(repeat: Sequence[str], plan: RacePlan, resume: bool) -> None
     """Refuse systems to train again that are not in the race, or without a race to resume."""
     if repeat and not resume:
         raise InputError("--repeat trains systems of a finished race again", hint="add --resume")
+    known = [*plan.systems, *(f"{system} {one}" for system in plan.systems for one in plan.variants(system) if one)]
     for name in repeat:
-        if name not in plan.systems:
-            raise unknown_name("system", name, plan.systems)
+        if name not in known:
+            raise unknown_name("system", name, known)
 
 
 def _run_paths(plan: RacePlan, candidate: Candidate, folder: Path) -> list[Path]:
@@ -188,7 +194,7 @@ def _train_seeds(plan: RacePlan, candidate: Candidate, folder: Path, report: Rep
         remarks.append(remark)
         value = format(found[measure.key], measure.format_spec)
         report("race", {"text": f"{name}: {measure.title} {value} in {found['seconds']:.0f} s"})
-    entrant = mean_entrant(plan.rules, candidate.system, candidate.start, candidate.labels, figures)
+    entrant = mean_entrant(plan.rules, candidate, figures)
     entrant.remark = "; ".join(dict.fromkeys(filter(None, remarks)))
     entrant.error = "; ".join(dict.fromkeys(errors))
     if errors and plan.seeds > 1:

@@ -188,11 +188,17 @@ def pattern_text(mixers: Sequence[str]) -> str:
 
 def build_mixer(text: str, config: MixerConfig) -> Mixer:
     """The mixer that ``text`` names, such as ``full`` or ``local:span=64``."""
+    cls, options = check_mixer(text, ("causal",) if config.causal else ("both",))
+    mixer: Mixer = cls(config, **options)
+    return mixer
+
+
+def check_mixer(text: str, directions: Sequence[str]) -> tuple[type[Mixer], dict[str, Any]]:
+    """The class of a mixer and its options; raise InputError unless it has them and can mix in these directions."""
     name, typed = parse_mixer(text)
-    cls = MIXERS.load(name)
-    direction = "causal" if config.causal else "both"
-    if direction not in cls.directions:
-        what = "reads from left to right only" if not config.causal else "reads in both directions only"
+    cls: type[Mixer] = MIXERS.load(name)
+    if missing := set(directions) - set(cls.directions):
+        what = "reads from left to right only" if "both" in missing else "reads in both directions only"
         raise InputError(f"attention = {name!r} {what}, which this model cannot use", hint="use attention=full")
     known = options_of(cls)
     for key in typed:
@@ -200,9 +206,7 @@ def build_mixer(text: str, config: MixerConfig) -> Mixer:
             raise InputError(f"attention = {name!r} has no options", hint=f"use attention={name}")
         if key not in known:
             raise unknown_name(f"option of attention {name!r}", key, known)
-    values = {key: convert(f"attention.{key}", value, known[key]) for key, value in typed.items()}
-    mixer: Mixer = cls(config, **values)
-    return mixer
+    return cls, {key: convert(f"attention.{key}", value, known[key]) for key, value in typed.items()}
 
 
 def options_of(cls: type[Any]) -> dict[str, Any]:

@@ -37,10 +37,11 @@ class Performer(FeatureAttention):
         d = self.head_width
         self.redraw = redraw
         self._features = features or max(1, round(d * math.log(d)))
-        with torch.device("cpu"):  # also for a model that is built without storage
-            seed = torch.randint(1 << 24, (1,)).float()  # a float, so that checkpoints can be averaged
-            self.register_buffer("seed", seed)
-            self.register_buffer("draw", orthogonal_features(self._features, d, int(seed)))
+        seed = torch.randint(1 << 24, (1,)).float()  # a float, so that checkpoints can be averaged
+        self.register_buffer("seed", seed)
+        self.register_buffer("draw", torch.empty(self._features, d))
+        if not seed.is_meta:  # else the model is built without storage
+            self.get_buffer("draw").copy_(orthogonal_features(self._features, d, int(seed)))
 
     @property
     def features(self) -> int:

@@ -21,8 +21,8 @@ from ensue.verbs.racing.plan import candidate_folder
 RESULTS = "race.json"
 FILES = (RESULTS, "race.md", "race.html", "race.png", "race.svg", TOKENIZER, SOURCE_TOKENIZER)
 """The files of a race; it also has a folder for each run (see ``candidate_folder``)."""
-RUN_SUFFIX = re.compile(r"(-pretrained)?(-\d+){0,2}")
-"""What follows the system in the name of a run: its start, its number of labels, its seed."""
+RUN_SUFFIX = re.compile(r"(\+[\w.=-]+?)?(-pretrained)?(-\d+){0,2}")
+"""What follows the system in the name of a run: its attention, its start, its number of labels, its seed."""
 
 
 def check_deletable(folder: Path) -> None:
@@ -56,7 +56,7 @@ def _strangers(folder: Path) -> list[Path]:
 def is_run_name(name: str) -> bool:
     """Return whether a race can have a run of this name.
 
-    >>> is_run_name("bert-pretrained-100"), is_run_name("seasonal-0"), is_run_name("mine")
+    >>> is_run_name("bert-pretrained-100"), is_run_name("gpt+local.span=64-0"), is_run_name("mine")
     (True, True, False)
     """
     systems = {*SYSTEMS, *FORECASTERS}
@@ -90,6 +90,7 @@ _ENTRANT = Fields(
     {"system": Text()},
     optional={
         "start": Text(),
+        "attention": Text(),
         **dict.fromkeys(("seconds", "bytes", "parameters", "tokens"), _AMOUNT),
         "labels": Whole(0),
         "seeds": Items(Table(_AMOUNT)),
@@ -100,6 +101,7 @@ RACE_SCHEMA = Fields(
     optional={
         "task": Text(),
         "shares": Maybe(Items(Whole(1))),
+        "attention": Items(Text()),
         "from": Maybe(Fields(optional={"run": Text()})),
         "settings": Table(),
         **dict.fromkeys(("valid_tokens", "valid_bytes", "threads"), Whole(1)),
@@ -163,5 +165,5 @@ def runs_of(folder: str | PathLike[str]) -> list[Path]:
 
 def _folder(path: Path, entrant: dict[str, Any], share: int = 0) -> Path | None:
     """The folder of an entrant, of its first seed if there are several."""
-    name = candidate_folder(entrant["system"], entrant.get("start", ""), share)
+    name = candidate_folder(entrant["system"], entrant.get("start", ""), share, entrant.get("attention", ""))
     return next((run for run in (path / name, path / f"{name}-0") if run.is_dir()), None)

@@ -4,11 +4,14 @@ The system of a pre-trained run is trained twice, from its weights and from scra
 from its weights only, with its own tokenizer. On shares of the
 labels everything is trained once for each share. The examples of a small share are among those of a larger one, and the
 labels of each share have the same frequencies as all.
+
+With ``attention`` each system that has this setting is trained once with each of its values.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,21 +21,22 @@ from ensue.core.durations import seconds
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report
 from ensue.core.run_folder import RunFolder
-from ensue.core.wording import counted
+from ensue.core.wording import counted, listed
 from ensue.data.labelled_rows import RowBatches
 from ensue.data.sources import absolute_sources
 from ensue.look.label_curve import SCRATCH
 from ensue.models.bert import BERT
 from ensue.models.table import SYSTEMS
+from ensue.nn.mixers.mixer import MIXERS
 from ensue.runs.adapter_training import has_frozen_weights
 from ensue.runs.init_from import inherited_settings
 from ensue.runs.load import Run, load
-from ensue.runs.settings_resolution import own_settings, resolve, without_unused
+from ensue.runs.settings_resolution import own_settings, resolve, setting_names, without_unused
 from ensue.tasks.labels.encoding import row_length
 from ensue.tasks.labels.task import batch_tokens
 from ensue.tasks.settings import Settings
 from ensue.tasks.spec import RaceSpec, Task
-from ensue.tasks.table import check_task, race_task, task_name
+from ensue.tasks.table import check_task, model_class, race_task, task_name
 from ensue.verbs.racing.equal_sizes import equal_sizes
 
 PRETRAINED = "pre-trained"
@@ -40,6 +44,7 @@ MATCHES = ("time", "cpu", "params", "tokens")
 EQUAL_CPU: dict[str, Any] = {"train.budget_clock": "cpu", "train.threads": 1, "device": "cpu"}
 """The settings of every system in a race of equal CPU time."""
 DEFAULT_BUDGET = "60s"
+ATTENTION, ALL = "attention", "all"
 LANGUAGE = "language"
 DEFAULT_RANK = 8
 """The rank of adapters where the weights of the initial run cannot be trained."""
@@ -65,6 +70,14 @@ class RacePlan:
     """The run that pre-trained candidates are initialised from."""
     typed: dict[str, Any]
     """Settings for all, or for one system with its name in front."""
+    attention: tuple[str, ...] = ()
+    """Values of the setting ``attention`` to compare; empty means that of each system."""
+
+    def variants(self, system: str) -> tuple[str, ...]:
+        """The attentions that a system is trained with; "" is its own."""
+        if self.attention and ATTENTION in setting_names(system, self.task.name):
+            return usable_attentions(model_class(system, self.task.name).Config.directions, self.attention)
+        return ("",)
 
     def own(self, system: str) -> dict[str, Any]:
         """The settings typed for a system; that of the initial run inherits its shape."""
@@ -91,6 +104,8 @@ class Candidate:
     folder: str
     """The name of its run's folder in the folder of the race."""
     settings: dict[str, Any]
+    attention: str = ""
+    """Its attention, in a race of attentions."""
 
 
 def plan_race(
@@ -105,9 +120,13 @@ def plan_race(
     data: str | Path | Sequence[str | Path],
     valid: str | Path | Sequence[str | Path],
     settings: Mapping[str, Any],
+    attention: Sequence[str] = (),
 ) -> RacePlan:
     """Validate the arguments of a race and return its plan."""
     spec, rules = race_task(task)
+    if attention and (match == "params" or begin_with):
+        what = "--match params" if match == "params" else "--from"
+        raise InputError(f"--attention and {what} exclude each other", hint="leave out one")
     if match not in MATCHES:
         raise unknown_name("match", match, MATCHES)
     if seeds < 1:
@@ -131,7 +150,7 @@ def plan_race(
         seconds(budget)
     initial = load(begin_with) if begin_with else None
     files = {"data.files": absolute_sources(data), "data.valid": absolute_sources(valid)}
-    return RacePlan(
+    plan = RacePlan(
         task=spec,
         rules=rules,
         systems=_check_systems(spec, rules, systems, initial),
@@ -141,7 +160,17 @@ def plan_race(
         shares=tuple(sorted(set(labels))),
         initial=initial,
         typed={**settings, **{name: paths for name, paths in files.items() if paths}},
+        attention=tuple(dict.fromkeys(attention)),
     )
+    if attention and all(plan.variants(system) == ("",) for system in plan.systems):
+        raise InputError(f"--attention: {listed(plan.systems)} has no attention to choose", hint="--systems gpt has")
+    return plan
+
+
+def usable_attentions(directions: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """The attentions to compare in a model that mixes in these directions; ``all`` are those of the table that can."""
+    usable = [name for name in MIXERS if set(directions) <= set(MIXERS.load(name).directions)]
+    return tuple(dict.fromkeys(one for name in names for one in (usable if name == ALL else [name])))
 
 
 def _check_equal_cpu(settings: Mapping[str, Any]) -> None:
@@ -174,6 +203,9 @@ def _check_systems(task: Task, rules: RaceSpec, systems: Sequence[str] | None, i
 def read_shared_corpus(plan: RacePlan, report: Report) -> Any:
     """Read the data of all candidates; wrong settings of any system are refused here, before anything is trained."""
     resolved = {name: plan.resolved(name) for name in plan.systems}
+    for system in plan.systems:
+        for attention in filter(None, plan.variants(system)):
+            plan.resolved(system, attention=attention)
     # an encoder's settings, if there is one: its tokenizer has special tokens, and the others can read it
     name = next((name for name in plan.systems if issubclass(SYSTEMS.load(name), BERT)), plan.systems[0])
     settings = resolved[name]
@@ -209,9 +241,10 @@ def candidates(plan: RacePlan, corpus: Any, folder: RunFolder) -> list[Candidate
         sizes = equal_sizes(plan.systems, corpus.tokenizer.size, {**plan.typed, **common}, plan.task)
     common |= plan.rules.shared_settings(corpus)
     return [
-        _candidate(plan, corpus, {**plan.own(system), **common, **sizes.get(system, {})}, system, start, share)
+        _candidate(plan, corpus, {**plan.own(system), **common, **sizes.get(system, {})}, system, start, share, one)
         for share in plan.shares or (0,)
         for system in plan.systems
+        for one in plan.variants(system)
         for start in _starts(plan, system)
     ]
 
@@ -224,8 +257,10 @@ def _starts(plan: RacePlan, system: str) -> list[str]:
     return [SCRATCH, PRETRAINED] if initial else [SCRATCH]
 
 
-def _candidate(plan: RacePlan, corpus: Any, own: dict[str, Any], system: str, start: str, share: int) -> Candidate:
-    settings = own | ({"data.limit": share} if share else {})
+def _candidate(
+    plan: RacePlan, corpus: Any, own: dict[str, Any], system: str, start: str, share: int, attention: str
+) -> Candidate:
+    settings = own | ({"data.limit": share} if share else {}) | ({ATTENTION: attention} if attention else {})
     if start == PRETRAINED:
         assert plan.initial is not None
         settings = {name: value for name, value in settings.items() if not name.startswith("tokenizer.")}
@@ -234,18 +269,21 @@ def _candidate(plan: RacePlan, corpus: Any, own: dict[str, Any], system: str, st
             settings.setdefault("train.lora", DEFAULT_RANK)
     settings |= without_unused(system, plan.task.name, _training_limit(plan, corpus, settings, system, share))
     name = system if not start or plan.initial is None else f"{system} {start}"
+    name += f" {attention}" if attention else ""
     labels = share or (len(corpus.examples) if plan.task.labels else 0)
     name += f", {counted(share, 'label')}" if share else ""
-    return Candidate(system, start, labels, name, candidate_folder(system, start, share), settings)
+    folder = candidate_folder(system, start, share, attention)
+    return Candidate(system, start, labels, name, folder, settings, attention)
 
 
-def candidate_folder(system: str, start: str = "", share: int = 0) -> str:
+def candidate_folder(system: str, start: str = "", share: int = 0, attention: str = "") -> str:
     """The name of a candidate's folder in that of the race.
 
-    >>> candidate_folder("bert", PRETRAINED, 100), candidate_folder("lstm")
-    ('bert-pretrained-100', 'lstm')
+    >>> candidate_folder("bert", PRETRAINED, 100), candidate_folder("gpt", attention="local:span=64*5,full")
+    ('bert-pretrained-100', 'gpt+local.span=64x5.full')
     """
-    return "-".join([system, *(["pretrained"] if start == PRETRAINED else []), *([str(share)] if share else [])])
+    name = system + (f"+{re.sub('[^A-Za-z0-9=_-]', '.', attention.replace('*', 'x'))}" if attention else "")
+    return "-".join([name, *(["pretrained"] if start == PRETRAINED else []), *([str(share)] if share else [])])
 
 
 def _training_limit(plan: RacePlan, corpus: Any, own: Mapping[str, Any], system: str, share: int) -> dict[str, Any]:

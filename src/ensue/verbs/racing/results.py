@@ -11,6 +11,7 @@ from ensue.look.race import budget_in_words, entrant_name
 from ensue.runs.run import Run
 from ensue.tasks.spec import RaceSpec
 from ensue.train.budget import BUSY
+from ensue.verbs.racing.plan import Candidate
 
 UNEQUAL = 0.3
 """A difference in cores used by other processes that may change the ranking."""
@@ -27,6 +28,8 @@ class Entrant:
     """``from scratch`` or ``pre-trained``, for tasks that label."""
     labels: int = 0
     """The number of labelled examples it was trained on."""
+    attention: str = ""
+    """Its attention, in a race of attentions."""
     measures: dict[str, float] = field(default_factory=dict)
     seconds: float | None = None
     parameters: int | None = None
@@ -59,9 +62,10 @@ def run_figures(rules: RaceSpec, run: Run) -> dict[str, Any]:
     return measured | ({"seed": int(run.settings["seed"])} if run.spec.labels else {})
 
 
-def mean_entrant(rules: RaceSpec, system: str, start: str, labels: int, seeds: list[dict[str, Any]]) -> Entrant:
+def mean_entrant(rules: RaceSpec, candidate: Candidate, seeds: list[dict[str, Any]]) -> Entrant:
     """The result of a candidate from the figures of its seeds."""
-    entrant = Entrant(system, start=start, labels=labels, seeds=seeds)
+    one = candidate
+    entrant = Entrant(one.system, start=one.start, labels=one.labels, attention=one.attention, seeds=seeds)
     if seeds:
         key = rules.measure.key
         values = [one[key] for one in seeds]
@@ -92,6 +96,7 @@ class Race:
         """A result for race.json; missing measures are None."""
         start: dict[str, Any] = {"start": e.start} if self.labels or self.facts.get("from") else {}
         start |= {"labels": e.labels} if self.labels else {}
+        start |= {"attention": e.attention} if e.attention else {}
         measures = {measure.key: e.measures.get(measure.key) for measure in self.rules.measures}
         costs = {name: getattr(e, name) for name in ("seconds", "parameters", "bytes", "tokens", "others")}
         seed = {"seed": e.seeds[0]["seed"] if e.seeds else None} if self.labels else {}
@@ -106,17 +111,17 @@ class Race:
     def ranked(self) -> list[Entrant]:
         """Best first, failed ones last; on shares of the labels by the value with the most labels, share by share."""
         by_labels = sorted(self.entrants, key=lambda e: e.labels)
-        merits = {(e.system, e.start): self._merit(e) for e in by_labels}  # the value with the most labels comes last
+        merits = {self.name(e): self._merit(e) for e in by_labels}  # the value with the most labels comes last
         curves = sorted(merits, key=lambda curve: merits[curve])
-        return sorted(by_labels, key=lambda e: curves.index((e.system, e.start)))
+        return sorted(by_labels, key=lambda e: curves.index(self.name(e)))
 
     def _merit(self, e: Entrant) -> tuple[bool, float]:
         """A sort key: lower is better."""
         return (e.value is None, (e.value or 0.0) * (1 if self.rules.lower else -1))
 
     def name(self, e: Entrant) -> str:
-        """The system, and its start if one system has two."""
-        return entrant_name(self.facts, {"system": e.system, "start": e.start})
+        """The system, its start if one system has two, and its attention in a race of attentions."""
+        return entrant_name(self.facts, {"system": e.system, "start": e.start, "attention": e.attention})
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """The table for people, as columns and rows; a column for each share of the labels, if there are some."""
@@ -178,7 +183,7 @@ class Race:
             most = max(used, default=0.0)
             return [f"other processes used up to {most:.1f} cores, which made the race longer"] if most > BUSY else []
         if starved := self.starved():
-            names = listed([f"{e.system} ({e.others:.1f})" for e in starved])
+            names = listed([f"{self.name(e)} ({e.others:.1f})" for e in starved])
             systems = ",".join(dict.fromkeys(e.system for e in starved))
             return [
                 f"unequal conditions: other processes used more cores beside {names} than beside the others "
