@@ -44,16 +44,18 @@ def test_the_mixer_is_its_recurrence(name):
 
 
 @pytest.mark.parametrize("name", [*NAMES, "mamba"])
-def test_weights_of_the_view_rebuild_what_is_mixed(name):
+def test_weights_of_the_view_are_shares_of_what_is_mixed(name):
     mixer, x = built(name), torch.randn(2, 70, D, dtype=torch.float64)
     seen = mixer(x, weights=True).weights
     assert seen.shape == (2, H, 70, 70)
     assert not seen.triu(1).any()
+    torch.testing.assert_close(seen.sum(-1), torch.ones(2, H, 70, dtype=torch.float64))
     if name == "retention":
         q, k, _ = (part.view(2, 70, H, D // H).transpose(1, 2) for part in mixer.project(x).split(D, -1))
         apart = torch.arange(70)[:, None] - torch.arange(70)
         gamma = (1 - 2.0 ** (-5 - torch.arange(H, dtype=torch.float64)))[:, None, None]
-        wanted = (q @ k.mT / 2 * gamma**apart).tril()
+        wanted = (q @ k.mT * gamma**apart).tril().abs()
+        wanted = wanted / wanted.sum(-1, keepdim=True)
         torch.testing.assert_close(seen, wanted, atol=1e-5, rtol=1e-5)
 
 

@@ -88,10 +88,13 @@ class DecayAttention(SelfAttention):
 
 
 def mixing_weights(query: Tensor, key: Tensor, log_decay: Tensor) -> Tensor:
-    """How much S_tᵀ q_t takes of each v_s, (B, H, T, T): q_t · k_s with its decays. It may be negative."""
+    """The share that each v_s has in S_tᵀ q_t, (B, H, T, T).
+
+    v_s is multiplied by q_t · k_s with its decays, which may be negative: the share is of absolute values.
+    """
     (B, H, T, d), one_hot = query.shape, torch.eye(query.shape[2], dtype=query.dtype, device=query.device)
     seen, _ = linear_scan(query, key, one_hot.expand(B, H, T, T), query.new_zeros(B, H, d, T), log_decay)
-    return seen
+    return F.normalize(seen, p=1, dim=-1).abs()
 
 
 class Retention(DecayAttention):
