@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
 from ensue.cli.options import Json, NoVerify, Preset, Set
 from ensue.cli.output import print_json, print_line, print_table
+from ensue.core.errors import InputError
+from ensue.core.escapes import escape_controls
 from ensue.core.sizes import size_in_words as size
 
 DAY, YEAR = 86_400.0, 31_557_600.0
@@ -15,7 +18,9 @@ TIMES = ((DAY, "days"), (3600.0, "hours"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs
 
 
 def cost(
-    system: Annotated[str, Argument(help="system, run, or `layers` to compare kinds of layers")],
+    system: Annotated[
+        str, Argument(help="system, run, `layers` to compare kinds of layers, or `attention` to compare attentions")
+    ],
     vocabulary: Annotated[
         int | None, Option(min=2, help="vocabulary size", show_default="the preset's, or 10000")
     ] = None,
@@ -39,12 +44,31 @@ def cost(
     tokens: Annotated[
         float, Option(min=0, help="number of training tokens to estimate the time for, e.g. 300e9")
     ] = 0.0,
+    attention: Annotated[
+        str, Option(metavar="NAME,…", help="with `attention`: which to compare", show_default="all")
+    ] = "",
+    lengths: Annotated[
+        str, Option(metavar="N,N…", help="with `attention`: numbers of tokens", show_default="512,1024,2048,4096")
+    ] = "",
+    direction: Annotated[str, Option(help="with `attention`: causal or both")] = "causal",
+    measure: Annotated[
+        bool, Option("--measure", help="with `attention`: measure time and memory here", show_default=False)
+    ] = False,
+    out: Annotated[
+        Path | None, Option(help="with --measure: chart to write (.html, .png, .svg, .json)", show_default=False)
+    ] = None,
     no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """estimate parameters, FLOPs, memory and time before training"""
     from ensue.core.settings import parse_assignments
     from ensue.verbs.cost import cost as verb
+
+    if system == "attention":
+        _attention(attention, lengths, direction, measure, set_, out, as_json)
+        return
+    if attention or lengths or measure or out is not None:
+        raise InputError("--attention, --lengths, --measure and --out are for `ensue cost attention`")
 
     result = verb(
         system,
@@ -66,6 +90,68 @@ def cost(
         _print_layers(result)
     else:
         _print_cost(result)
+
+
+def _attention(
+    names: str, lengths: str, direction: str, measure: bool, set_: list[str], out: Path | None, as_json: bool
+) -> None:
+    """Print what attentions cost."""
+    from ensue.cli.display import Display
+    from ensue.core.settings import parse_assignments
+    from ensue.verbs.cost_attention import cost_attention
+
+    sizes: dict[str, Any] = parse_assignments(set_)
+    if unknown := [name for name in sizes if name not in ("hidden", "heads")]:
+        raise InputError(f"setting {unknown[0]!r} has no effect here", hint="hidden and heads have")
+    try:
+        numbers = [int(one) for one in lengths.split(",") if one.strip()]
+        width, heads = int(sizes.get("hidden", 256)), int(sizes.get("heads", 4))
+    except ValueError as error:
+        raise InputError("lengths, hidden and heads are whole numbers", hint="--lengths 512,1024") from error
+    with Display(quiet=as_json) as display:
+        result = cost_attention(
+            [one.strip() for one in names.split(",") if one.strip()],
+            lengths=numbers,
+            measure=measure,
+            width=width,
+            heads=heads,
+            direction=direction,
+            out=out,
+            report=display,
+        )
+    if as_json:
+        print_json(result)
+        return
+    if not measure:
+        print_attentions(result["attentions"])
+        print_line("--measure times them on this machine")
+        return
+    lengths_shown = [f"{length:,}" for length in result["lengths"]]
+    print_line(f"seconds of a training step of one layer (width {width}, {heads} heads, {direction}) by tokens")
+    columns = ["attention", *lengths_shown, "time", "memory", "MB", "one more token", "faster than full from"]
+    print_table(columns, [_growth(one) for one in result["measured"]])
+    print_line("time, memory: the exponent p of n^p; MB and one more token: at the last length")
+    if out is not None:
+        print_line(f"wrote {escape_controls(str(out))}")
+
+
+def _growth(one: dict[str, Any]) -> list[str]:
+    """A row of the table of measured attentions."""
+    start = one["faster_than_full_from"]
+    decode = _seconds(one["decode_seconds"][-1]) if one["decode_seconds"] else "–"
+    exponents = ["–" if one[key] is None else f"{one[key]:.2f}" for key in ("time_exponent", "memory_exponent")]
+    speed = [f"{value:.3g}" for value in one["seconds"]]
+    last = "" if one["attention"] == "full" else "–" if start is None else f"{start:,.0f}"
+    return [one["attention"], *speed, *exponents, f"{one['bytes'][-1] / 1e6:,.0f}", decode, last]
+
+
+def print_attentions(attentions: list[dict[str, Any]]) -> None:
+    """Print the table of attentions."""
+    rows = [
+        [one["attention"], one["complexity"], one["decoding"], " ".join(one["directions"]), one["paper"]]
+        for one in attentions
+    ]
+    print_table(["attention", "time and memory", "one more token", "directions", "paper"], rows)
 
 
 def _print_cost(result: dict[str, Any]) -> None:

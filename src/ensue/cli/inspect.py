@@ -14,7 +14,10 @@ from ensue.core.errors import InputError
 from ensue.core.escapes import escape_controls
 
 
-def systems(name: Annotated[str, Argument(help="system to describe")] = "", as_json: Json = False) -> None:
+def systems(
+    name: Annotated[str, Argument(help="system to describe, or `attention` for the table of attentions")] = "",
+    as_json: Json = False,
+) -> None:
     """list all systems, or describe one: equation, settings, presets"""
     if not name:
         from ensue.models.table import SYSTEMS
@@ -24,6 +27,17 @@ def systems(name: Annotated[str, Argument(help="system to describe")] = "", as_j
             return
         for n, entry in SYSTEMS.entries.items():
             print_line(f"{n:<12} {entry.summary}")
+        return
+    if name == "attention":
+        from ensue.cli.cost import print_attentions
+        from ensue.verbs.cost_attention import attentions
+
+        found = attentions()
+        if as_json:
+            print_json({"attentions": found})
+        else:
+            print_attentions(found)
+            print_line("use one by --set attention=NAME; `ensue cost attention --measure` times them here")
         return
     from ensue.tasks.table import all_tasks
     from ensue.verbs.systems import systems as verb
