@@ -168,17 +168,18 @@ def look(
         Argument(
             help="view of a run: attention, next, surprise, curves, training, gradients, gates, copying, alignment, "
             "steps, bottleneck, words, senses, layers, forecast, bias; of a race: race; of a text: ngrams; "
-            "without data: positions, bptt"
+            "of an attention: pattern; without data: positions, bptt, equivalence"
         ),
     ],
     what: Annotated[
-        list[str] | None, Argument(help="runs; a race folder for race, a text for ngrams, RUN WORD [FILE] for senses")
+        list[str] | None,
+        Argument(help="runs; a race folder for race, a text for ngrams, RUN WORD [FILE] for senses, names for others"),
     ] = None,
     out: Annotated[
         Path | None,
         Option(
             help="file to write: x.html, x.png, x.svg or x.json (steps, bptt: html or json)",
-            show_default="look.html; bptt, bias: the terminal",
+            show_default="look.html; bptt, bias, equivalence: the terminal",
         ),
     ] = None,
     text: Annotated[
@@ -195,7 +196,9 @@ def look(
     layer: Annotated[
         int, Option(help="alignment, attention, gradients, gates, senses: layer to show, from 1", show_default=False)
     ] = 0,
-    head: Annotated[int, Option(help="alignment, attention: head to show, from 1", show_default=False)] = 0,
+    head: Annotated[int, Option(help="alignment, attention, pattern: head to show, from 1", show_default=False)] = 0,
+    length: Annotated[int, Option(help="pattern: number of positions", show_default="64")] = 0,
+    direction: Annotated[str, Option(help="pattern: causal or both", show_default="causal if it can be")] = "",
     word: Annotated[str, Option(help="attention: show what this word attends to, one colour per head")] = "",
     rolled: Annotated[bool, Option("--rolled", help="attention: combine all layers by attention rollout")] = False,
     part: Annotated[str, Option(help="attention of a translation model: cross or source", show_default="cross")] = "",
@@ -217,7 +220,9 @@ def look(
     method: Annotated[str, Option(help="words: projection, pca or tsne", show_default="pca")] = "",
     steps: Annotated[int | None, Option(help="bptt: number of time steps", show_default="3")] = None,
     hidden: Annotated[int | None, Option(help="bptt: hidden size", show_default="1")] = None,
-    seed: Annotated[int, Option(help="bptt, copying, bias: seed of the random number generator")] = 0,
+    seed: Annotated[
+        int, Option(help="bptt, copying, bias, pattern, equivalence: seed of the random number generator")
+    ] = 0,
     values: Annotated[
         list[str], Option(metavar="NAME=NUMBERS", help="bptt: set u, w, v, h0, x or y, e.g. w=0.5; can be repeated")
     ] = [],
@@ -249,7 +254,7 @@ def look(
     given = {"text": text, "target": target, "layer": layer, "head": head, "data": data, "tokenizer": tokenizer}
     given |= {"words": words, "pairs": pairs, "method": method, "word": word, "rolled": rolled, "part": part}
     given |= {"seed": seed, "values": values, "costs": costs, "cut": cut, "units": units}
-    given |= {"classifier": classifier, "limit": limit}
+    given |= {"classifier": classifier, "limit": limit, "length": length, "direction": direction}
     options: dict[str, Any] = {name: value for name, value in given.items() if value}
     counts = {"beam": beam, "steps": steps, "hidden": hidden, "top": top, "rows": rows, "width": width}
     counts |= {"samples": samples}

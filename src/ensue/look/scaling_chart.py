@@ -14,6 +14,7 @@ PANELS = {
     "decode_seconds": ("seconds of one more token", 1.0),
 }
 WIDTH, HEIGHT = 300, 300
+LOG = alt.Scale(type="log", nice=False, padding=12)
 
 
 def scaling_chart(result: dict[str, Any]) -> Any:
@@ -38,8 +39,8 @@ def _panel(measured: list[dict[str, Any]], names: list[str], key: str) -> Any:
         for length, value in zip(one["lengths"], one[key], strict=True)
     ]
     ticks = measured[0]["lengths"]
-    x = alt.X("tokens:Q", title="tokens", scale=alt.Scale(type="log"), axis=alt.Axis(values=ticks, format=",d"))
-    y = alt.Y("value:Q", title=title, scale=alt.Scale(type="log"), axis=alt.Axis(format="~g"))
+    x = alt.X("tokens:Q", title="tokens", scale=LOG, axis=alt.Axis(values=ticks, format=",d"))
+    y = alt.Y("value:Q", title=title, scale=LOG, axis=alt.Axis(format="~g"))
     base = alt.Chart(records(points)).encode(x=x, y=y, color=by_name("attention:N", names, "attention"))
     tips = ["attention:N", "tokens:Q", alt.Tooltip("value:Q", title=title, format=".3~g")]
     layers = base.mark_line(strokeWidth=2) + base.mark_point(filled=True, size=45, opacity=1).encode(tooltip=tips)

@@ -21,6 +21,8 @@ VIEWS = Table(
         "race": Entry("ensue.look.race:race", "a race: its measure against training time or labels"),
         "ngrams": Entry("ensue.look.ngrams:ngrams", "distinct n-grams of a text against n"),
         "attention": Entry("ensue.look.attention:attention", "attention weights"),
+        "pattern": Entry("ensue.look.pattern:pattern", "which positions an attention lets each position see"),
+        "equivalence": Entry("ensue.look.equivalence:equivalence", "what attention is equivalent to"),
         "next": Entry("ensue.look.next_token:next_tokens", "the most probable next tokens"),
         "surprise": Entry("ensue.look.surprise:surprise", "a text coloured by bits per token"),
         "positions": Entry("ensue.look.positions:positions", "position encodings"),
@@ -44,9 +46,9 @@ PAGES = ("steps", "bptt", "bias")
 """Views that are HTML pages, not charts."""
 CHARTED_PAGES = ("bias",)
 """Pages whose charts can also be saved as a picture."""
-TEXT_VIEWS = ("bptt", "bias")
+TEXT_VIEWS = ("bptt", "bias", "equivalence")
 """Views that a terminal can print, so that they need no file."""
-WITHOUT_RUN = ("bptt", "ngrams", "race")
+WITHOUT_RUN = ("bptt", "equivalence", "ngrams", "pattern", "race")
 """Views that do not take a run."""
 
 

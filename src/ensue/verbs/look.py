@@ -44,7 +44,14 @@ def _open_vectors(source: RunOrPath) -> Any:
     return WordVectorSource(path.name, read_vectors(source)) if path.is_file() else load(source)
 
 
-OPENERS: dict[str, Callable[[RunOrPath], Any]] = {"race": open_race, "ngrams": str, "bptt": str, "words": _open_vectors}
+OPENERS: dict[str, Callable[[RunOrPath], Any]] = {
+    "race": open_race,
+    "ngrams": str,
+    "bptt": str,
+    "pattern": str,
+    "equivalence": str,
+    "words": _open_vectors,
+}
 """How to open the subjects of views that are not of runs."""
 
 

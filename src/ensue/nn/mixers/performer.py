@@ -73,6 +73,8 @@ def orthogonal_features(count: int, width: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     blocks = -(-count // width)
     drawn = torch.randn(2, blocks, width, width, generator=generator, dtype=torch.float64)
-    directions, lengths = torch.linalg.qr(drawn[0])[0], torch.linalg.vector_norm(drawn[1], dim=-1).flatten()
+    directions, upper = torch.linalg.qr(drawn[0])
+    directions = directions * upper.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # else their signs are not random
+    lengths = torch.linalg.vector_norm(drawn[1], dim=-1).flatten()
     found: Tensor = directions.mT.reshape(-1, width) * lengths[:, None]
     return found[:count].float()
