@@ -20,7 +20,7 @@ TITLES = {
     "kernel": "Attention is a kernel smoother, and random features estimate the kernel",
 }
 CAPTIONS = {
-    "linear-rnn": "S_t = S_{t-1} + φ(k_t) v_tᵀ after each token: the state of the network, a matrix. Read out by "
+    "linear-rnn": "S_t = S_{t-1} + φ(k_t) ⊗ v_t after each token: the state of the network, a matrix. Read out by "
     "φ(q_t), it gives the outputs of the parallel form.",
     "hopfield": "The state starts at a damaged pattern. Each update is attention to the stored patterns; the energy "
     "never rises, and the state comes to rest at the pattern.",
@@ -85,7 +85,7 @@ def _heat_maps(matrices: dict[str, Any], row: str, column: str, columns: int, si
 
 def _states(numbers: dict[str, Any]) -> Any:
     matrices = {f"after token {t + 1}": matrix for t, matrix in enumerate(numbers["states"])}
-    return _heat_maps(matrices, "feature", "value of", 4, 110)
+    return _heat_maps(matrices, "feature", "channel", 4, 110)
 
 
 def _weights(numbers: dict[str, Any]) -> Any:

@@ -1,0 +1,53 @@
+"""``ensue cost attention`` and ``ensue systems attention``: the table, measuring, charts, wrong arguments."""
+
+import json
+
+import pytest
+
+from ensue.core.errors import InputError
+from ensue.nn.mixers.mixer import MIXERS
+from ensue.verbs import cost_attention as module
+from ensue.verbs.cost_attention import attentions, cost_attention
+
+
+def test_every_attention_says_what_it_costs():
+    for one in attentions():
+        assert one["complexity"].startswith("O(") and one["decoding"], one
+        assert one["paper"] or one["attention"] == "mean", one
+    assert [one["attention"] for one in attentions()] == list(MIXERS)
+
+
+def test_measured_attentions_are_compared_with_full(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "ROUNDS", 1)
+    out = tmp_path / "scaling.json"
+    found = cost_attention(["linear"], lengths=[16, 32], measure=True, width=16, heads=2, out=out)
+    full, linear = found["measured"]
+    assert [full["attention"], linear["attention"]] == ["full", "linear"]
+    assert full["faster_than_full_from"] is None
+    for one in (full, linear):
+        assert one["lengths"] == (16, 32) and len(one["decode_seconds"]) == 2
+        assert min(one["seconds"]) > 0 and min(one["bytes"]) > 0
+    chart = json.loads(out.read_text())
+    assert len(chart["hconcat"]) == 3 and "linear" in chart["description"]
+    both = cost_attention(["full"], lengths=[16], measure=True, width=16, heads=2, direction="both")
+    assert both["measured"][0]["decode_seconds"] == () and both["measured"][0]["time_exponent"] is None
+
+
+def test_without_measuring_there_is_the_table():
+    assert "measured" not in cost_attention()
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"names": ["linaer"]}, "did you mean 'linear'"),
+        ({"names": ["mamba"], "direction": "both"}, "left to right only"),
+        ({"direction": "up"}, "direction"),
+        ({"lengths": [0]}, "between 1 and"),
+        ({"out": "x.png"}, "nothing to draw"),
+        ({"out": "x.doc", "measure": True}, "x.doc"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_one_line(how, message):
+    with pytest.raises(InputError, match=message):
+        cost_attention(how.pop("names", ()), **how)
