@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ensue.core.errors import InputError
+from ensue.data.listops import LISTOPS, listops_lines
 from ensue.data.sources import source_files
 from ensue.data.text_files import decode_utf8, open_bytes, skip_bom
 
@@ -24,8 +25,12 @@ STDIN_CHUNK_BYTES = 1 << 16
 def read_lines(source: str | Path, corpora: Sequence[str] = ()) -> Iterator[str]:
     """Yield the lines of one file or of standard input ("-") without their line ends.
 
-    Only gzip is decoded, whatever the file's suffix. ``corpora`` are suggested if the file does not exist.
+    Only gzip is decoded, whatever the file's suffix. ``corpora`` are suggested if the file does not exist. The corpus
+    ``listops`` is built in.
     """
+    if source == LISTOPS:
+        yield from listops_lines()
+        return
     if source != "-" and is_folder(source):
         raise InputError("is a folder", where=str(source), hint="give one of its files")
     for path, name, _ in source_files(source, [], "give a file or -", corpora):

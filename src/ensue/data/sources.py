@@ -17,6 +17,7 @@ from ensue.core.errors import InputError
 from ensue.core.schema import is_unicode
 from ensue.data.corpora import BUILTIN
 from ensue.data.dates import DATES
+from ensue.data.listops import LISTOPS
 from ensue.data.waves import WAVES
 
 _NOT_TEXT = """
@@ -172,7 +173,9 @@ def absolute_sources(sources: str | Path | Sequence[str | Path]) -> tuple[str, .
         if not is_unicode(str(source)):
             raise InputError("the name is not UTF-8, so run.toml cannot hold it", where=str(source), hint="rename it")
     return tuple(
-        str(s) if s in ("-", DATES, WAVES) or is_builtin(s) or not _exists(Path(s)) else str(Path(s).absolute())
+        str(s)
+        if s in ("-", DATES, LISTOPS, WAVES) or is_builtin(s) or not _exists(Path(s))
+        else str(Path(s).absolute())
         for s in sources
     )
 
