@@ -16,7 +16,7 @@ class Frame(NamedTuple):
     """The blocks that new tokens lie in."""
 
     block: int
-    count: int
+    blocks: int
     """M."""
     begin: int | Tensor
     """Where the tokens begin: the position of all rows, or those of each (B,)."""
@@ -29,7 +29,7 @@ class Frame(NamedTuple):
 
     def numbers(self, device: torch.device) -> Tensor:
         """(1 or B, M), the numbers of the blocks."""
-        first, steps = self.begin // self.block, torch.arange(self.count, device=device)
+        first, steps = self.begin // self.block, torch.arange(self.blocks, device=device)
         return (first + steps)[None] if isinstance(first, int) else first[:, None] + steps
 
     def columns(self, size: int, device: torch.device) -> Tensor:
@@ -38,12 +38,12 @@ class Frame(NamedTuple):
 
     def place(self, x: Tensor) -> Tensor:
         """Tokens (B, K, T, F) in their blocks, (B, K, M, b, F), zeros elsewhere."""
-        size, offset = self.count * self.block, self.begin % self.block
+        size, offset = self.blocks * self.block, self.begin % self.block
         if isinstance(offset, int):
             placed = F.pad(x, (0, 0, offset, size - offset - x.shape[2]))
         else:
             placed = x.new_zeros(*x.shape[:2], size, x.shape[3]).scatter(2, _steps(offset, x), x)
-        return placed.unflatten(2, (self.count, self.block))
+        return in_blocks(placed, self.block)
 
     def take(self, y: Tensor, time: int) -> Tensor:
         """The tokens of blocks one after the other, (B, K, M·b, F) → (B, K, T, F)."""
@@ -54,16 +54,21 @@ class Frame(NamedTuple):
 
     def cut(self, x: Tensor) -> Tensor:
         """These blocks of all columns (B, G, P, d) → (B, G, M, b, d); of even rows one block may be shorter than b."""
-        size, first = self.count * self.block, self.begin // self.block
+        size, first = self.blocks * self.block, self.begin // self.block
         if isinstance(first, int):
             x = x[:, :, first * self.block :][:, :, :size]
-            if self.count == 1:
+            if self.blocks == 1:
                 return x[:, :, None]
             x = F.pad(x, (0, 0, 0, size - x.shape[2]))
         else:
             like = x[:, :, :1].expand(-1, -1, size, -1)
             x = x.gather(2, _steps(first * self.block, like).clamp(max=x.shape[2] - 1))
-        return x.unflatten(2, (self.count, self.block))
+        return in_blocks(x, self.block)
+
+
+def in_blocks(x: Tensor, block: int) -> Tensor:
+    """(B, K, M·b, F) → (B, K, M, b, F)."""
+    return x.reshape(*x.shape[:2], x.shape[2] // block, block, x.shape[3])
 
 
 def _steps(begin: Tensor, like: Tensor) -> Tensor:

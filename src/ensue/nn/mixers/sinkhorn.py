@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from ensue.core.errors import InputError
 from ensue.kernels.attention import attend_cached, attention_weights, shared_heads
 from ensue.kernels.matmul import linear
-from ensue.nn.block_frame import Frame
+from ensue.nn.block_frame import Frame, in_blocks
 from ensue.nn.key_value_cache import KeyValueCache
 from ensue.nn.layout import PADDED, Layout
 from ensue.nn.mixers.full import SelfAttention
@@ -40,6 +40,8 @@ from ensue.nn.state import State, zeros_beside
 
 HIDDEN = -1e9
 """A score that no block is chosen by; finite, so that a row of them is not NaN."""
+FAINT = -60.0
+"""The logarithm of the smallest share, where shares are not in log space."""
 
 
 class Sorted(NamedTuple):
@@ -115,18 +117,20 @@ class SinkhornAttention(SelfAttention):
             return self._in_order(x, state or self.start(len(x)), layout, weights)  # type: ignore[arg-type]
         T, b = x.shape[1], self.block
         frame = Frame.of(b, 0, T)
-        N, steps = frame.count, torch.arange(frame.count * b, device=x.device)
+        N, steps = frame.blocks, torch.arange(frame.blocks * b, device=x.device)
         positions = steps[None, :T] if layout.positions is None else layout.positions
         query, key, value = self._heads(self._rotated(self._projected(x), positions, layout))
         ends = torch.full((1,), T, device=x.device) if layout.lengths is None else layout.lengths
-        real = (steps < ends.clamp(min=1)[:, None]).unflatten(1, (N, b))  # an empty row must see something
+        real = steps.view(N, b) < ends.clamp(min=1)[:, None, None]  # (1 or B, N, b); an empty row must see something
         key, value = (frame.place(part).masked_fill(~real[:, None, ..., None], 0.0) for part in (key, value))
         there = real[..., 0]  # (1 or B, N), the blocks that have tokens
         found = None
         if N > 1 or self.cut:
             inside = frame.place(x[:, None])[:, 0].masked_fill(~real[..., None], 0.0)
             means = inside.sum(2) / real.sum(2).clamp(min=1)[..., None]
-            found = Sorted.of(self._shares(*self._asking(means), there), key, value)
+            asking, asked = self._asking(means)
+            share = self._shares(asking, asked, there)
+            found = Sorted.of(share[:, :, : self.cut or N], key, value)
         if self.cut:
             return self._sort_cut(query, found, real, weights)  # type: ignore[arg-type]
         own = (real | ~there[..., None])[:, :, None]  # (1 or B, N, 1, b); a block of padding sees itself
@@ -138,13 +142,14 @@ class SinkhornAttention(SelfAttention):
     def _sort_cut(self, query: Tensor, found: Sorted, real: Tensor, weights: bool) -> Mixed:
         """Attend to the first sorted blocks."""
         k = min(self.cut, real.shape[1])
-        keys, values = (part[:, :, :k].flatten(2, 3) for part in found[:2])
+        keys, values = (part.flatten(2, 3) for part in found[:2])
         mask = (real[:, :k, :1] & real[:, :1]).flatten(1)[:, None, None]  # (1 or B, 1, 1, k·b)
         y = attend_cached(query, keys, values, mask, None, self.dropout if self.training else 0.0)
         seen = None
         if weights and found.share is not None:
-            by_block = attention_weights(query, keys, mask).unflatten(3, (k, -1))  # (B, H, T, k, b)
-            share = shared_heads(found.share[:, :, :k], self.heads)
+            by_block = attention_weights(query, keys, mask)
+            by_block = by_block.view(*by_block.shape[:3], k, self.block)  # (B, H, T, k, b)
+            share = shared_heads(found.share, self.heads)
             seen = torch.einsum("bhtkc,bhkn->bhtnc", by_block, share).flatten(3)[..., : query.shape[2]]
         return Mixed(linear(self.out, y), None, seen)
 
@@ -160,14 +165,14 @@ class SinkhornAttention(SelfAttention):
         keys, values = (part.to(query.dtype) for part in (cache.written_keys, cache.written_values))
         found = self._sorted(state, blocks, frame, (keys, values), weights)
         parts = frame.cut(keys), frame.cut(values)
-        if frame.count == 1:
+        if frame.blocks == 1:
             query, at = query[:, :, None], columns[:, None]
         else:
             query, at = frame.place(query), frame.columns(self.block, x.device)
         own = frame.columns(parts[0].shape[3], x.device)[:, :, None] <= at[..., None]  # (1 or B, M, t, S)
         filled = (frame.numbers(x.device) > 0)[..., None, None]
         y, seen = self._attend(frame, query, parts, found, (own, filled), at, weights)
-        if frame.count > 1:
+        if frame.blocks > 1:
             y, seen = frame.take(y[:, None], T)[:, 0], None if seen is None else frame.take(seen, T)
         after = SinkhornState(cache, blocks, total, *self._current(state, frame, found, cache.lengths))
         return Mixed(linear(self.out, y), after, None if seen is None else seen[..., : cache.written])
@@ -179,7 +184,7 @@ class SinkhornAttention(SelfAttention):
         (B, T, D), blocks = x.shape, state.blocks.separate()
         if lengths is not None:
             x = x.masked_fill((torch.arange(T, device=x.device) >= lengths[:, None])[..., None], 0.0)
-        sums = x.sum(1, keepdim=True) if frame.count == 1 else frame.place(x[:, None])[:, 0].sum(2)  # (B, M, D)
+        sums = x.sum(1, keepdim=True) if frame.blocks == 1 else frame.place(x[:, None])[:, 0].sum(2)  # (B, M, D)
         sums = torch.cat([sums[:, :1] + state.total[:, None], sums[:, 1:], torch.zeros_like(sums[:, :1])], dim=1)
         complete = (frame.begin % frame.block + (T if lengths is None else lengths)) // frame.block
         most = complete if isinstance(complete, int) else int(complete.max())
@@ -190,10 +195,10 @@ class SinkhornAttention(SelfAttention):
             return blocks, sums[:, complete]
         return blocks, sums.gather(1, complete[:, None, None].expand(B, 1, D))[:, 0]
 
-    def _asking(self, means: Tensor) -> list[Tensor]:
+    def _asking(self, means: Tensor) -> tuple[Tensor, Tensor]:
         """A x̄ and C x̄ of blocks (B, N, D), each (B, G, N, d)."""
-        both = linear(self.sort, means).unflatten(2, (2, self.kv_heads, self.head_width))
-        return [both[:, :, n].transpose(1, 2) for n in range(2)]
+        both = linear(self.sort, means).view(*means.shape[:2], 2, self.kv_heads, self.head_width)
+        return both[:, :, 0].transpose(1, 2), both[:, :, 1].transpose(1, 2)
 
     def _shares(self, asking: Tensor, asked: Tensor, there: Tensor | None = None) -> Tensor:
         """R, (B, G, N, d) → (B, G, N, N); in both directions among the blocks that are ``there`` (1 or B, N)."""
@@ -214,7 +219,7 @@ class SinkhornAttention(SelfAttention):
             return None
         offset = frame.begin % frame.block
         inside = offset > 0 if isinstance(offset, int) else bool((offset > 0).all())
-        if frame.count == 1 and inside and not weights:
+        if frame.blocks == 1 and inside and not weights:
             return Sorted(state.sorted[:, 0, :, None], state.sorted[:, 1, :, None], state.place[..., None])
         share = self._shares(blocks.written_values, blocks.written_keys)
         rows = (frame.numbers(share.device) - 1).clamp(0, N - 1)
@@ -222,7 +227,8 @@ class SinkhornAttention(SelfAttention):
             share = share[:, :, rows[0]]
         else:
             share = share.gather(2, rows[:, None, :, None].expand(-1, share.shape[1], -1, N))
-        return Sorted.of(share, *(part[:, :, : N * frame.block].unflatten(2, (N, frame.block)) for part in parts))
+        keys, values = (in_blocks(part[:, :, : N * frame.block], frame.block) for part in parts)
+        return Sorted.of(share, keys, values)
 
     def _current(
         self, state: SinkhornState, frame: Frame, found: Sorted | None, lengths: Tensor
@@ -230,7 +236,7 @@ class SinkhornAttention(SelfAttention):
         """The sorted block of each row's last token, and its place."""
         if found is None:
             return state.sorted, state.place
-        last = ((lengths - 1) // frame.block - frame.begin // frame.block).clamp(0, frame.count - 1)
+        last = ((lengths - 1) // frame.block - frame.begin // frame.block).clamp(0, frame.blocks - 1)
         row = torch.arange(len(lengths), device=lengths.device)
         return torch.stack([part[row, :, last] for part in found[:2]], dim=1), found.place[row, :, last]
 
@@ -257,10 +263,11 @@ class SinkhornAttention(SelfAttention):
         mask = mask.expand(B, -1, -1, -1).flatten(0, 1)[:, None]
         bias = None if self.score_bias is None else self._bias(frame, at.expand(B, -1, -1), S, found)
         y = attend_cached(query, keys, values, mask, bias, self.dropout if self.training else 0.0)
-        y = y.unflatten(0, (B, frame.count)).flatten(1, 2)
+        y = y.view(B, -1, y.shape[2])
         if not weights:
             return y, None
-        seen = attention_weights(query, keys, mask, bias).unflatten(0, (B, frame.count)).transpose(1, 2)
+        seen = attention_weights(query, keys, mask, bias)
+        seen = seen.view(B, frame.blocks, *seen.shape[1:]).transpose(1, 2)
         return y, self._spread(frame, seen, S, found)
 
     def _bias(self, frame: Frame, at: Tensor, size: int, found: Sorted | None) -> Tensor:
@@ -311,10 +318,16 @@ def sinkhorn(logs: Tensor, iterations: int, there: Tensor | None = None) -> Tens
 
 
 def causal_sinkhorn(logs: Tensor, iterations: int) -> Tensor:
-    """The same of lower triangles (…, N, N): column sums run over the rows so far, and rows are divided last."""
+    """The same of lower triangles (…, N, N): column sums run over the rows so far, and rows are divided last.
+
+    Shares below e^−60 of a row's largest one count as that, so that no sum is zero.
+    """
     later = torch.ones(logs.shape[-2:], dtype=torch.bool, device=logs.device).triu(1)
     logs = logs.masked_fill(later, HIDDEN)
+    most = logs.detach().amax(-1, keepdim=True)
+    share = (logs - most).clamp(min=FAINT).exp().masked_fill(later, 0.0)
+    tiny = torch.finfo(share.dtype).tiny
     for _ in range(iterations):
-        logs = (logs - logs.logcumsumexp(-2)).masked_fill(later, HIDDEN)
-        logs = (logs - logs.logsumexp(-1, keepdim=True)).masked_fill(later, HIDDEN)
-    return logs.exp()
+        share = share / share.cumsum(-2).clamp(min=tiny)
+        share = share / share.sum(-1, keepdim=True)
+    return share
