@@ -21,6 +21,7 @@ Legend: B rows, T tokens, H heads, G key–value heads, d head width, b block, N
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,7 +41,7 @@ from ensue.nn.state import State, zeros_beside
 
 HIDDEN = -1e9
 """A score that no block is chosen by; finite, so that a row of them is not NaN."""
-FAINT = -60.0
+FAINT = -40.0
 """The logarithm of the smallest share, where shares are not in log space."""
 
 
@@ -132,14 +133,17 @@ class SinkhornAttention(SelfAttention):
             share = self._shares(asking, asked, there)
             found = Sorted.of(share[:, :, : self.cut or N], key, value)
         if self.cut:
-            return self._sort_cut(query, found, real, weights)  # type: ignore[arg-type]
-        own = (real | ~there[..., None])[:, :, None]  # (1 or B, N, 1, b); a block of padding sees itself
-        filled = real[:, :1, None]  # a position that the first block does not have, no block has
-        at = frame.columns(b, x.device)
-        y, seen = self._attend(frame, frame.place(query), (key, value), found, (own, filled), at, weights)
-        return Mixed(linear(self.out, y[:, :T]), None, None if seen is None else seen[:, :, :T, :T])
+            y, seen = self._sort_cut(query, found, real, weights)  # type: ignore[arg-type]
+        else:
+            own = (real | ~there[..., None])[:, :, None]  # (1 or B, N, 1, b); a block of padding sees itself
+            filled = real[:, :1, None]  # a position that the first block does not have, no block has
+            at = frame.columns(b, x.device)
+            y, seen = self._attend(frame, frame.place(query), (key, value), found, (own, filled), at, weights)
+        if seen is not None:
+            seen = seen.masked_fill(~real.flatten(1)[:, None, None], 0.0)[:, :, :T, :T]
+        return Mixed(linear(self.out, y[:, :T]), None, seen)
 
-    def _sort_cut(self, query: Tensor, found: Sorted, real: Tensor, weights: bool) -> Mixed:
+    def _sort_cut(self, query: Tensor, found: Sorted, real: Tensor, weights: bool) -> tuple[Tensor, Tensor | None]:
         """Attend to the first sorted blocks."""
         k = min(self.cut, real.shape[1])
         keys, values = (part.flatten(2, 3) for part in found[:2])
@@ -150,8 +154,8 @@ class SinkhornAttention(SelfAttention):
             by_block = attention_weights(query, keys, mask)
             by_block = by_block.view(*by_block.shape[:3], k, self.block)  # (B, H, T, k, b)
             share = shared_heads(found.share, self.heads)
-            seen = torch.einsum("bhtkc,bhkn->bhtnc", by_block, share).flatten(3)[..., : query.shape[2]]
-        return Mixed(linear(self.out, y), None, seen)
+            seen = torch.einsum("bhtkc,bhkn->bhtnc", by_block, share).flatten(3)
+        return y, seen
 
     def _in_order(self, x: Tensor, state: SinkhornState, layout: Layout, weights: bool) -> Mixed:
         """Causal: attend to one's own block up to oneself, and to complete blocks before it, sorted."""
@@ -320,14 +324,13 @@ def sinkhorn(logs: Tensor, iterations: int, there: Tensor | None = None) -> Tens
 def causal_sinkhorn(logs: Tensor, iterations: int) -> Tensor:
     """The same of lower triangles (…, N, N): column sums run over the rows so far, and rows are divided last.
 
-    Shares below e^−60 of a row's largest one count as that, so that no sum is zero.
+    A share is at least e^−40 of a row's largest one, so that no sum is zero.
     """
     later = torch.ones(logs.shape[-2:], dtype=torch.bool, device=logs.device).triu(1)
-    logs = logs.masked_fill(later, HIDDEN)
-    most = logs.detach().amax(-1, keepdim=True)
-    share = (logs - most).clamp(min=FAINT).exp().masked_fill(later, 0.0)
-    tiny = torch.finfo(share.dtype).tiny
+    most = logs.detach().masked_fill(later, HIDDEN).amax(-1, keepdim=True)
+    share = (logs - most).clamp(FAINT, 0.0).exp().masked_fill(later, 0.0)
     for _ in range(iterations):
-        share = share / share.cumsum(-2).clamp(min=tiny)
+        share = share / share.cumsum(-2).masked_fill(later, 1.0)
         share = share / share.sum(-1, keepdim=True)
+        share = share.clamp(min=math.exp(FAINT)).masked_fill(later, 0.0)
     return share
