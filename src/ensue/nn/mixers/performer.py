@@ -71,6 +71,8 @@ def orthogonal_features(count: int, width: int, seed: int) -> Tensor:
     """``count`` vectors of N(0, I) of this width, (F, d); every d of them are orthogonal to each other."""
     generator = torch.Generator().manual_seed(seed)
     blocks = -(-count // width)
-    directions = torch.linalg.qr(torch.randn(blocks, width, width, generator=generator, dtype=torch.float64))[0]
+    directions, upper = torch.linalg.qr(torch.randn(blocks, width, width, generator=generator, dtype=torch.float64))
+    directions = directions * upper.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # QR prefers one of two signs
     lengths = torch.randn(blocks * width, width, generator=generator, dtype=torch.float64).norm(dim=1)
-    return (directions.mT.reshape(-1, width) * lengths[:, None])[:count].float()
+    drawn: Tensor = directions.mT.reshape(-1, width) * lengths[:, None]
+    return drawn[:count].float()
