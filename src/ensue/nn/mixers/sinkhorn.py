@@ -123,22 +123,25 @@ class SinkhornAttention(SelfAttention):
         query, key, value = self._heads(self._rotated(self._projected(x), positions, layout))
         ends = torch.full((1,), T, device=x.device) if layout.lengths is None else layout.lengths
         real = steps.view(N, b) < ends.clamp(min=1)[:, None, None]  # (1 or B, N, b); an empty row must see something
-        key, value = (frame.place(part).masked_fill(~real[:, None, ..., None], 0.0) for part in (key, value))
+        if layout.lengths is not None:
+            x = x.masked_fill(~real.flatten(1)[:, :T, None], 0.0)
+            key, value = (part.masked_fill(~real.flatten(1)[:, None, :T, None], 0.0) for part in (key, value))
+        key, value = frame.place(key), frame.place(value)
         there = real[..., 0]  # (1 or B, N), the blocks that have tokens
         found = None
         if N > 1 or self.cut:
-            inside = frame.place(x[:, None])[:, 0].masked_fill(~real[..., None], 0.0)
-            means = inside.sum(2) / real.sum(2).clamp(min=1)[..., None]
+            means = frame.place(x[:, None])[:, 0].sum(2) / real.sum(2).clamp(min=1)[..., None]
             asking, asked = self._asking(means)
             share = self._shares(asking, asked, there)
             found = Sorted.of(share[:, :, : self.cut or N], key, value)
         if self.cut:
             y, seen = self._sort_cut(query, found, real, weights)  # type: ignore[arg-type]
         else:
-            own = (real | ~there[..., None])[:, :, None]  # (1 or B, N, 1, b); a block of padding sees itself
-            filled = real[:, :1, None]  # a position that the first block does not have, no block has
+            masks = None
+            if layout.lengths is not None or T % b:  # a block of padding sees itself, and what the first block
+                masks = (real | ~there[..., None])[:, :, None], real[:, :1, None]  # does not have, no block has
             at = frame.columns(b, x.device)
-            y, seen = self._attend(frame, frame.place(query), (key, value), found, (own, filled), at, weights)
+            y, seen = self._attend(frame, frame.place(query), (key, value), found, masks, at, weights)
         if seen is not None:
             seen = seen.masked_fill(~real.flatten(1)[:, None, None], 0.0)[:, :, :T, :T]
         return Mixed(linear(self.out, y[:, :T]), None, seen)
@@ -250,21 +253,22 @@ class SinkhornAttention(SelfAttention):
         query: Tensor,
         own: tuple[Tensor, Tensor],
         found: Sorted | None,
-        masks: tuple[Tensor, Tensor],
+        masks: tuple[Tensor, Tensor] | None,
         at: Tensor,
         weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of each block (B, H, M, t, d) to its own columns and the sorted ones → (B, M·t, D), weights.
 
-        ``masks`` (1 or B, M, 1 or t, S) say which of both a query sees; ``at`` (1 or B, M, t) are its positions.
+        ``masks`` (1 or B, M, 1 or t, S) say which of both a query sees, None all; ``at`` (1 or B, M, t) where it is.
         """
         B, S = len(query), own[0].shape[3]
-        (keys, values), mask = own, masks[0]
+        (keys, values), mask = own, None if masks is None else masks[0]
         if found is not None:
             keys, values = torch.cat([keys, found.keys], dim=3), torch.cat([values, found.values], dim=3)
-            mask = torch.cat([mask, masks[1].expand(*mask.shape[:3], frame.block)], dim=3)
+            if mask is not None and masks is not None:
+                mask = torch.cat([mask, masks[1].expand(*mask.shape[:3], frame.block)], dim=3)
         query, keys, values = (part.transpose(1, 2).flatten(0, 1) for part in (query, keys, values))  # (B·M, …)
-        mask = mask.expand(B, -1, -1, -1).flatten(0, 1)[:, None]
+        mask = None if mask is None else mask.expand(B, -1, -1, -1).flatten(0, 1)[:, None]
         bias = None if self.score_bias is None else self._bias(frame, at.expand(B, -1, -1), S, found)
         y = attend_cached(query, keys, values, mask, bias, self.dropout if self.training else 0.0)
         y = y.view(B, -1, y.shape[2])
