@@ -15,6 +15,8 @@ asks, s_ij = (A x̄_{i−1}) · (C x̄_j) for j < i, a column is divided by the 
 last, so that a sorted block is a mean. The first block sees only itself.
 
 Rotary positions are applied before sorting; with score biases a sorted position stands at the mean of its blocks'.
+The weights that are shown are a token's own ones and, for each position of a sorted block, its weight times R. In both
+directions they sum to one as far as the rows of R do, and positions without a token take a share too.
 
 Legend: B rows, T tokens, H heads, G key–value heads, d head width, b block, N blocks, M blocks of the new tokens.
 """
