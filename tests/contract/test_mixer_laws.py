@@ -12,7 +12,7 @@ from ensue.models.forecast_networks import GPTForecastConfig, GPTForecaster
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.laws import laws_of
 from ensue.models.transformer import Transformer, TransformerConfig
-from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer
+from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer, parse_mixer
 from ensue.search.beam import Search, beam_search
 
 SMALL = {"layers": 2, "heads": 4, "hidden": 16, "context": 16}
@@ -23,6 +23,11 @@ PARTS = [
     {"attention": "local:span=3", "positions": "learned"},
     {"attention": "local:span=1", "positions": "none"},
     {"attention": "mean", "positions": "sinusoidal"},
+    {"attention": "performer:features=8", "positions": "none"},
+    {"attention": "linear", "kv_heads": 2},
+    {"attention": "sinkhorn:block=2"},
+    {"attention": "sinkhorn:block=3", "kv_heads": 2, "positions": "learned"},
+    {"attention": "sinkhorn:block=2", "positions": "alibi"},
     {"kv_heads": 2},
     {"kv_heads": 1, "attention": "local:span=4"},
     {"feed": "relu", "bias": False},
@@ -43,14 +48,29 @@ def kept(found):
     assert not broken, broken
 
 
+def reads(parts, direction):
+    """Whether the mixer of these parts can read in a direction."""
+    return direction in MIXERS.load(parse_mixer(parts.get("attention", "full"))[0]).directions
+
+
+CAUSAL = [one for one in PARTS if reads(one, "causal")]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-@pytest.mark.parametrize("parts", PARTS, ids=named)
+@pytest.mark.parametrize("parts", CAUSAL, ids=named)
 def test_a_language_model_of_these_parts_keeps_the_laws(parts, dtype):
     kept(laws_of(GPTLanguageModel(replace(GPT, **parts)).to(dtype)))
 
 
-BOTH_WAYS = [one for one in PARTS if one.get("attention") != "mean" and "tied" not in one]
+BOTH_WAYS = [one for one in CAUSAL if reads(one, "both") and "tied" not in one]
 """What an encoder can use too, and every model has a setting for."""
+ENCODERS = [
+    *(one for one in PARTS if not reads(one, "causal")),
+    {"attention": "linformer:rank=3:share=none", "kv_heads": 2},
+    {"attention": "linformer:rank=5:share=layer", "positions": "sinusoidal"},
+    {"attention": "sinkhorn:block=2:cut=2"},
+]
+"""What only an encoder can use."""
 
 
 @pytest.mark.parametrize("parts", BOTH_WAYS, ids=named)
@@ -60,13 +80,23 @@ def test_an_encoder_and_an_encoder_decoder_of_these_parts_keep_the_laws(parts):
     kept(laws_of(Transformer(config)))
 
 
-@pytest.mark.parametrize("parts", [{"attention": "mean"}, {"attention": "local:span=3"}, {"kv_heads": 2}], ids=named)
+@pytest.mark.parametrize("parts", ENCODERS, ids=named)
+def test_an_encoder_of_parts_that_only_it_can_use_keeps_the_laws(parts):
+    for dtype in (torch.float32, torch.float64):
+        kept(laws_of(BERT(BERTConfig(vocabulary=11, **SMALL, **{"dropout": 0.0} | parts)).to(dtype)))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [{"attention": "mean"}, {"attention": "local:span=3"}, {"attention": "sinkhorn:block=2"}, {"kv_heads": 2}],
+    ids=named,
+)
 def test_a_forecaster_of_these_parts_keeps_the_laws(parts):
     sizes = {"layers": 2, "heads": 4, "hidden": 16, "window": 6, "horizon": 2}
     kept(forecast_laws(GPTForecaster(GPTForecastConfig(**sizes, **parts))))
 
 
-@pytest.mark.parametrize("attention", ["local:span=4", "mean"])
+@pytest.mark.parametrize("attention", ["local:span=4", "mean", "linear", "performer:features=8"])
 def test_a_bounded_state_stays_small_and_needs_no_window(attention):
     model = GPTLanguageModel(replace(GPT, attention=attention, positions="none")).eval()
     assert model.traits.context is None
@@ -79,7 +109,7 @@ def test_a_bounded_state_stays_small_and_needs_no_window(attention):
     assert max(sizes[20:]) == max(sizes[:20])
 
 
-@pytest.mark.parametrize("attention", ["local:span=4", "mean", "full"])
+@pytest.mark.parametrize("attention", ["local:span=4", "mean", "full", "linear", "performer", "sinkhorn:block=2"])
 def test_a_beam_over_any_mixer_finds_what_scoring_says(attention):
     torch.manual_seed(0)
     model = GPTLanguageModel(replace(GPT, attention=attention)).double().eval()
@@ -119,6 +149,11 @@ def test_packed_rows_are_padded_for_a_mixer_that_needs_it():
 def test_a_wrong_mixer_or_option_is_refused_in_one_line(text, message):
     with pytest.raises(InputError, match=message):
         build_mixer(text, MixerConfig(width=8))
+
+
+def test_a_mixer_of_both_directions_is_refused_by_a_causal_model():
+    with pytest.raises(InputError, match="both directions only"):
+        GPTLanguageModel(replace(GPT, attention="linformer"))
 
 
 def test_a_mixer_of_one_direction_is_refused_by_an_encoder():

@@ -42,6 +42,8 @@ def _reference(
 ) -> tuple[Tensor, Tensor]:
     """The chunked form in plain operations."""
     T = query.shape[2]
+    if not T:
+        return value.new_zeros(value.shape), state
     query, key, value = (_chunks(x) for x in (query, key, value))
     fall = _fall(log_decay)
     before, after = _states(key, value, state, fall)

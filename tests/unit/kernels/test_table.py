@@ -106,6 +106,15 @@ def rotated(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
     return rand(rows, 9, 21, dtype=dtype), angles.cos(), angles.sin(), 16
 
 
+def scanned(time: int, decays: bool) -> Callable[[int, torch.dtype], tuple[Any, ...]]:
+    def make(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
+        shapes = ((rows, 2, time, 6), (rows, 2, time, 6), (rows, 2, time, 5), (rows, 2, 6, 5))
+        parts = tuple(rand(*shape, dtype=dtype) for shape in shapes)
+        return (*parts, (-torch.rand(rows, 2, time, dtype=dtype)).requires_grad_()) if decays else parts
+
+    return make
+
+
 BOTH, DOUBLE = (torch.float32, torch.float64), (torch.float64,)
 
 
@@ -156,6 +165,11 @@ CASES = [
     Case("matmul", "onednn", lambda n, t: (torch.randn(n, D), torch.randn(48, D), torch.randn(48)), {}, False),
     Case("decode_panels", "loop", panels, {}, False, empty=False),
     Case("decode_rows", "loop", lambda n, t: (*panels(40, t), torch.randint(40, (n,))), {}, False),
+    *(
+        Case("linear_scan", fast, scanned(time, decays), rows=3, types=BOTH, empty=fast == "one_token")
+        for fast, time in (("one_token", 1), ("own_backward", 150), ("own_backward", 5))
+        for decays in (False, True)
+    ),
     Case("low_rank_linear", "frozen", updated_layer, empty=False),
     Case("weight_gradient", "onednn", lambda n, t: (torch.randn(n, 48), torch.randn(n, D)), {}, False, empty=False),
 ]

@@ -97,7 +97,7 @@ class FeatureAttention(SelfAttention):
             matrix, total = phi_k.transpose(-2, -1) @ value, phi_k.sum(2)
             y, size, after = phi_q @ matrix, phi_q @ total[..., None], None
         else:
-            fall = (state.scale - scale).exp()[..., None]
+            fall = (state.scale - scale).clamp(max=0.0).exp()[..., None]  # an empty state has no scale
             matrix, total = state.matrix * fall[..., None], state.total * fall
             y, matrix = linear_scan(phi_q, phi_k, value, matrix)
             sums = total[:, :, None] + phi_k.cumsum(2)

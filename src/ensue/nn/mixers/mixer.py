@@ -13,8 +13,8 @@ Legend: B rows, T tokens, D width, H heads.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, ClassVar, NamedTuple
 
@@ -57,6 +57,8 @@ class MixerConfig:
     """Makes the norms of queries and of keys, given the width of a head; None means none."""
     score_bias: nn.Module | None = None
     """Maps positions of queries (…, T) and keys (…, S) to a bias of scores (…, H, T, S); None means no bias."""
+    shared: dict[Hashable, nn.Parameter] = field(default_factory=dict, compare=False, repr=False)
+    """Weights that several layers share: the first mixer that needs one puts it here, those after it find it."""
 
 
 class Mixed(NamedTuple):
@@ -127,6 +129,10 @@ MIXERS = Table(
             "ensue.nn.mixers.gated_linear:GatedLinearAttention", "linear attention with decays computed from the input"
         ),
         "mamba": Entry("ensue.nn.mixers.mamba:Mamba", "a state-space model as a recurrence (Mamba-2)"),
+        "linformer": Entry("ensue.nn.mixers.linformer:Linformer", "softmax attention to projected keys and values"),
+        "sinkhorn": Entry(
+            "ensue.nn.mixers.sinkhorn:SinkhornAttention", "attention to one's own block and a sorted one"
+        ),
         "mean": Entry("ensue.nn.mixers.mean:RunningMean", "the mean of all positions so far"),
     },
 )

@@ -72,9 +72,8 @@ def orthogonal_features(count: int, width: int, seed: int) -> Tensor:
     """``count`` vectors of N(0, I) of this width, (F, d); every d of them are orthogonal to each other."""
     generator = torch.Generator().manual_seed(seed)
     blocks = -(-count // width)
-    drawn = torch.randn(2, blocks, width, width, generator=generator, dtype=torch.float64)
-    directions, upper = torch.linalg.qr(drawn[0])
-    directions = directions * upper.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # else their signs are not random
-    lengths = torch.linalg.vector_norm(drawn[1], dim=-1).flatten()
-    found: Tensor = directions.mT.reshape(-1, width) * lengths[:, None]
-    return found[:count].float()
+    directions, upper = torch.linalg.qr(torch.randn(blocks, width, width, generator=generator, dtype=torch.float64))
+    directions = directions * upper.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # QR prefers one of two signs
+    lengths = torch.randn(blocks * width, width, generator=generator, dtype=torch.float64).norm(dim=1)
+    drawn: Tensor = directions.mT.reshape(-1, width) * lengths[:, None]
+    return drawn[:count].float()
