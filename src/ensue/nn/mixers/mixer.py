@@ -16,6 +16,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from keyword import iskeyword
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
@@ -120,6 +121,8 @@ MIXERS = Table(
     {
         "full": Entry("ensue.nn.mixers.full:SelfAttention", "softmax attention to every position"),
         "local": Entry("ensue.nn.mixers.local:LocalAttention", "softmax attention to the nearest positions"),
+        "sparse": Entry("ensue.nn.mixers.sparse:SparseAttention", "softmax attention to near and every √n-th position"),
+        "bigbird": Entry("ensue.nn.mixers.bigbird:BigBird", "softmax attention to near, global and random blocks"),
         "linear": Entry("ensue.nn.mixers.linear:LinearAttention", "attention with a feature map instead of a softmax"),
         "performer": Entry("ensue.nn.mixers.performer:Performer", "softmax attention by positive random features"),
         "mean": Entry("ensue.nn.mixers.mean:RunningMean", "the mean of all positions so far"),
@@ -196,11 +199,14 @@ def build_mixer(text: str, config: MixerConfig) -> Mixer:
         if key not in known:
             raise unknown_name(f"option of attention {name!r}", key, known)
     values = {key: convert(f"attention.{key}", value, known[key]) for key, value in typed.items()}
-    mixer: Mixer = cls(config, **values)
+    mixer: Mixer = cls(config, **{f"{key}_" if iskeyword(key) else key: value for key, value in values.items()})
     return mixer
 
 
 def options_of(cls: type[Any]) -> dict[str, Any]:
-    """The options of a mixer's constructor and their types: its keyword-only parameters."""
+    """The options of a mixer's constructor and their types: its keyword-only parameters.
+
+    An option whose name is a keyword of Python is a parameter with an underscore at the end.
+    """
     parameters = inspect.signature(cls.__init__, eval_str=True).parameters.values()
-    return {one.name: one.annotation for one in parameters if one.kind is one.KEYWORD_ONLY}
+    return {one.name.rstrip("_"): one.annotation for one in parameters if one.kind is one.KEYWORD_ONLY}
