@@ -77,11 +77,11 @@ class Part:
 
     def hide(self, scores: Tensor, a: int, b: int) -> None:
         """Mask the scores (g, R, l, K) of what is not seen, in place."""
-        nothing = torch.finfo(scores.dtype).min  # not −∞: padding may see nothing at all
+        nothing = torch.finfo(scores.dtype).min / 4  # not −∞: padding may see nothing at all
         if self.within is not None:
-            scores.masked_fill_(self.within[..., : scores.shape[-1]], nothing)
+            scores.add_(self.within[..., : scores.shape[-1]].to(scores.dtype), alpha=nothing)
         if self.absent is not None:
-            scores.masked_fill_(self.absent[a:b, ..., : scores.shape[-1]], nothing)
+            scores.add_(self.absent[a:b, ..., : scores.shape[-1]].to(scores.dtype), alpha=nothing)
 
     def bias(self, bias: Bias, query: Tensor, blocks: int, a: int, b: int) -> Tensor:
         """The bias of the scores of queries (g, R, l, d) and ``blocks`` of keys, (g, R, l, K)."""

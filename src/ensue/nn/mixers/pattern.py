@@ -74,8 +74,8 @@ class Blocks:
         offset = torch.arange(l, device=self.device)
         for distance in range(-(-(-before // l)), -(-after // l) + 1):
             apart = offset[:, None] - offset - distance * l  # t − s
-            hidden = (apart > before) | (apart < -after)
-            found.append(self.near(distance, hidden if bool(hidden.any()) else None))
+            inside = l - 1 - distance * l <= before and distance * l + l - 1 <= after
+            found.append(self.near(distance, None if inside else (apart > before) | (apart < -after)))
         return found
 
 
@@ -165,7 +165,7 @@ class PatternAttention(SelfAttention):
         """Attend from one token of each row, at positions (1 or B,), to the columns that it sees."""
         columns = self.columns(position, cache.used)  # (1 or B, 1 or H, K)
         mask = columns >= 0
-        if len(columns) == columns.shape[1] == 1:
+        if len(columns) == columns.shape[1] == 1 and not columns.is_meta:
             columns, mask = columns[mask][None, None], None  # type: ignore[assignment]
         B, G = cache.keys.shape[:2]
         row = torch.arange(B, device=columns.device)[:, None, None]
