@@ -2,7 +2,7 @@
 
     Y = (softmax(Q Kᵀ / √d + b) ∘ m) V        over the keys of all parts of a pattern; m the mask of dropout
 
-Queries and keys lie in blocks of l positions. A part of a pattern names the keys that each block of queries sees:
+Queries and keys lie in blocks of L positions. A part of a pattern names the keys that each block of queries sees:
 
     Near       the block at a distance            Common    positions that all blocks see
     Drawn      blocks from a table                Residue   the same offset in all blocks
@@ -12,7 +12,7 @@ time and again in the backward pass, so that memory grows with the number of tok
 
     ∂V = (P ∘ m)ᵀ ∂Y,   ∂S = P ∘ ((∂Y Vᵀ) ∘ m − Σ ∂Y ∘ Y),   ∂Q = ∂S K / √d,   ∂K = ∂Sᵀ Q / √d
 
-Legend: N blocks of queries, W blocks of keys, R rows × heads, l positions of a block, d head width, K keys of a part,
+Legend: N blocks of queries, W blocks of keys, R rows × heads, L positions of a block, d head width, K keys of a part,
 g blocks from a to b that are computed at once.
 """
 
@@ -40,12 +40,12 @@ Bias = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Keys that blocks of queries see. A subclass says where they are among the blocks of keys (W, R, l, d)."""
+    """Keys that blocks of queries see. A subclass says where they are among the blocks of keys (W, R, L, d)."""
 
     first: int
     """Number of the first block of queries, where the first block of keys is 0."""
     within: Tensor | None = None
-    """Broadcasts to (R, l, K): True where queries at an offset of any block don't see a key; None: nowhere."""
+    """Broadcasts to (R, L, K): True where queries at an offset of any block don't see a key; None: nowhere."""
     absent: Tensor | None = None
     """(N, 1 or R, 1, K), True where a block of queries sees no such key; None: nowhere."""
     by_row: ClassVar[bool] = False
@@ -64,11 +64,11 @@ class Part:
         raise TypeError(f"{type(self).__name__} has no scatter")
 
     def scores(self, query: Tensor, x: Tensor, a: int, b: int) -> Tensor:
-        """Q Kᵀ, (g, R, l, d) → (g, R, l, K)."""
+        """Q Kᵀ, (g, R, L, d) → (g, R, L, K)."""
         return query @ self.gather(x, a, b).transpose(-2, -1)
 
     def read(self, weights: Tensor, x: Tensor, a: int, b: int) -> Tensor:
-        """P V, (g, R, l, K) → (g, R, l, d)."""
+        """P V, (g, R, L, K) → (g, R, L, d)."""
         return weights @ self.gather(x, a, b)
 
     def add(self, x: Tensor, weights: Tensor, query: Tensor, a: int, b: int) -> None:
@@ -76,7 +76,7 @@ class Part:
         self.scatter(x, weights.transpose(-2, -1) @ query, a, b)
 
     def hide(self, scores: Tensor, a: int, b: int) -> None:
-        """Mask the scores (g, R, l, K) of what is not seen, in place."""
+        """Mask the scores (g, R, L, K) of what is not seen, in place."""
         nothing = torch.finfo(scores.dtype).min / 4  # not −∞: padding may see nothing at all
         if self.within is not None:
             scores.add_(self.within[..., : scores.shape[-1]].to(scores.dtype), alpha=nothing)
@@ -84,13 +84,13 @@ class Part:
             scores.add_(self.absent[a:b, ..., : scores.shape[-1]].to(scores.dtype), alpha=nothing)
 
     def bias(self, bias: Bias, query: Tensor, blocks: int, a: int, b: int) -> Tensor:
-        """The bias of the scores of queries (g, R, l, d) and ``blocks`` of keys, (g, R, l, K)."""
-        R, l = query.shape[1:3]
+        """The bias of the scores of queries (g, R, L, d) and ``blocks`` of keys, (g, R, L, K)."""
+        R, L = query.shape[1:3]
         each = R if self.by_row else 1
-        places = torch.arange(blocks * l, device=query.device).view(blocks, 1, l, 1)
-        queries = places[self.first + a : self.first + b].view(b - a, 1, l).expand(-1, each, -1)
+        places = torch.arange(blocks * L, device=query.device).view(blocks, 1, L, 1)
+        queries = places[self.first + a : self.first + b].view(b - a, 1, L).expand(-1, each, -1)
         keys = self.gather(places.expand(-1, each, -1, -1).contiguous(), a, b)[..., 0]
-        found = bias(queries.flatten(0, 1), keys.flatten(0, 1))  # (g·(1 or R), H, l, K)
+        found = bias(queries.flatten(0, 1), keys.flatten(0, 1))  # (g·(1 or R), H, L, K)
         H = found.shape[1]
         if each > 1:  # each row of keys with the head it belongs to
             found = found.view(b - a, R // H, H, *found.shape[1:]).diagonal(dim1=2, dim2=3).movedim(-1, 2)
@@ -133,7 +133,7 @@ class Drawn(Part):
         return self.table.shape[2] * size
 
     def _index(self, x: Tensor, a: int, b: int) -> Tensor:
-        """Rows of x as (W·R, l·d)."""
+        """Rows of x as (W·R, L·d)."""
         rows = torch.arange(x.shape[1], device=x.device)[:, None]
         return (self.table[a:b] * x.shape[1] + rows).flatten()
 
@@ -183,7 +183,7 @@ class Residue(Common):
     count: int = 1
 
     def _of(self, x: Tensor, b: int) -> Tensor:
-        """(R, l, K, d)."""
+        """(R, L, K, d)."""
         return x[: self.end(b)].permute(1, 2, 0, 3)
 
     def scores(self, query: Tensor, x: Tensor, a: int, b: int) -> Tensor:
@@ -202,7 +202,7 @@ class Residue(Common):
 
 
 def _scores(query: Tensor, keys: Tensor, parts: Sequence[Part], bias: Bias | None, a: int, b: int) -> Tensor:
-    """The scores of all parts side by side, (g, R, l, ΣK)."""
+    """The scores of all parts side by side, (g, R, L, ΣK)."""
     found = []
     for part in parts:
         scores = part.scores(query, keys, a, b)
@@ -219,7 +219,7 @@ def _widths(parts: Sequence[Part], size: int, b: int) -> list[int]:
 
 
 def _read(weights: Tensor, values: Tensor, parts: Sequence[Part], a: int, b: int) -> Tensor:
-    """P V, where the weights of all parts stand side by side, (g, R, l, d)."""
+    """P V, where the weights of all parts stand side by side, (g, R, L, d)."""
     apart = weights.split(_widths(parts, weights.shape[2], b), -1)
     first, *rest = (part.read(own, values, a, b) for part, own in zip(parts, apart, strict=True))
     return sum(rest, start=first)
@@ -227,8 +227,8 @@ def _read(weights: Tensor, values: Tensor, parts: Sequence[Part], a: int, b: int
 
 def _groups(query: Tensor, parts: Sequence[Part]) -> Iterator[tuple[int, int]]:
     """Blocks of queries a … b − 1 that are computed at once."""
-    N, R, l = query.shape[:3]
-    step = max(1, SCORES // max(1, R * l * sum(_widths(parts, l, N))))
+    N, R, L = query.shape[:3]
+    step = max(1, SCORES // max(1, R * L * sum(_widths(parts, L, N))))
     return ((a, min(a + step, N)) for a in range(0, N, step))
 
 
@@ -271,8 +271,8 @@ def _has_own_backward(
 
 
 attend_pattern = Kernel("pattern_attention", _reference, Fast("own_backward", _own_backward, _has_own_backward))
-"""Attention of blocks of queries (N, R, l, d) to the ``parts`` of the blocks of keys and values (W, R, l, d) →
-(N, R, l, d).
+"""Attention of blocks of queries (N, R, L, d) to the ``parts`` of the blocks of keys and values (W, R, L, d) →
+(N, R, L, d).
 
 (query, keys, values, parts, bias=None, dropout=0.0): ``bias`` is an additive bias of scores, by positions.
 """

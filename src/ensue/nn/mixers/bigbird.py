@@ -1,6 +1,6 @@
 """BigBird: attention to near, global and random blocks (Zaheer et al., 2020).
 
-    A(t) = {s : block(s) ∈ near(i) ∪ {0 … g − 1} ∪ random_h(i)},        i = block(t) = ⌊t / l⌋
+    A(t) = {s : block(s) ∈ near(i) ∪ {0 … g − 1} ∪ random_h(i)},        i = block(t) = ⌊t / L⌋
 
 near(i) are the w blocks around block i, in both directions, or block i and the w − 1 before it, where the attention is
 causal (then s ≤ t too). The first g blocks are global: all positions see them, and in both directions they see all.
@@ -8,9 +8,9 @@ random_h(i) are r other blocks, of which each head h has its own. One is drawn f
 candidates: the blocks before near(i), or, in both directions, all blocks of the model's context. The draw is a function
 of the model's seed, h and i alone, so it is the same for a text of any length.
 
-Time and memory are O(n), for (w + g + r) l keys of a query. With w l ≥ n it is full attention.
+Time and memory are O(n), for (w + g + r) L keys of a query. With w L ≥ n it is full attention.
 
-Legend: n tokens, l positions of a block, w blocks of the window, g global and r random blocks, H heads.
+Legend: n tokens, L positions of a block, w blocks of the window, g global and r random blocks, H heads.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class BigBird(PatternAttention):
         return seen & (key <= query[..., None]) if self.causal else seen | (i < self.globals)
 
     def parts(self, blocks: Blocks) -> list[Part]:
-        l, first, n = self.block, blocks.first, blocks.numbers
-        offsets = torch.arange(l, device=n.device)
+        L, first, n = self.block, blocks.first, blocks.numbers
+        offsets = torch.arange(L, device=n.device)
         future = offsets > offsets[:, None] if self.causal else None
         near = range(-self.before, self.after + 1)
         found: list[Part] = [blocks.near(distance, None if distance else future) for distance in near]
@@ -88,13 +88,13 @@ class BigBird(PatternAttention):
         if shared:
             i, j = n[:, None, None, None], torch.arange(shared, device=n.device)
             hidden = (j >= i - self.before) & (self.causal | (j <= i + self.after))  # near ones, and later ones
-            missing = blocks.missing(torch.arange(shared * l, device=n.device))
-            absent = hidden.repeat_interleave(l, -1)
-            found.append(Common(first=first, blocks=shared, count=l, within=missing, absent=absent))
+            missing = blocks.missing(torch.arange(shared * L, device=n.device))
+            absent = hidden.repeat_interleave(L, -1)
+            found.append(Common(first=first, blocks=shared, count=L, within=missing, absent=absent))
         if self.random:
             table = self.random_blocks(n).transpose(0, 1).repeat(1, blocks.rows, 1)  # (N, R, r)
-            places = (table[..., None] * l + offsets).flatten(2)[:, :, None]  # (N, R, 1, r·l)
-            absent, missing = (places < 0) | (places >= blocks.keys * l), blocks.missing(places)
+            places = (table[..., None] * L + offsets).flatten(2)[:, :, None]  # (N, R, 1, r·L)
+            absent, missing = (places < 0) | (places >= blocks.keys * L), blocks.missing(places)
             absent = absent if missing is None else absent | missing
             found.append(Drawn(first=first, table=table.clamp(0, blocks.keys - 1), absent=absent))
         return found
@@ -111,9 +111,7 @@ class BigBird(PatternAttention):
         columns = columns.masked_fill((blocks < 0) | (columns > position[:, None, None, None]), -1)
         return columns.flatten(2)
 
-    def _blocks(
-        self, query: Tensor, keys: Tensor, values: Tensor, start: int, lengths: Tensor | None = None
-    ) -> Tensor:
+    def _blocks(self, query: Tensor, keys: Tensor, values: Tensor, start: int, lengths: Tensor | None = None) -> Tensor:
         """The same, where global positions see all."""
         y = super()._blocks(query, keys, values, start, lengths)
         if self.causal or not self.globals:

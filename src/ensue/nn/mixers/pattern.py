@@ -2,11 +2,11 @@
 
     y_t = Σ_{s ∈ A(t)} a_ts v_s W_O,        a_ts = exp(q_t · k_s / √d) / Σ_{r ∈ A(t)} exp(q_t · k_r / √d)
 
-A subclass says what A(t) is, three times over: ``sees`` for two positions (what the pattern is), ``parts`` for blocks of
-queries (how a text is read: ``ensue.kernels.pattern_attention``), and ``columns`` for one query (how a token is decoded:
-only the columns of the cache that it sees are read).
+A subclass says what A(t) is in three ways: ``sees`` for two positions (what the pattern is), ``parts`` for blocks of
+queries (how a text is read: ``ensue.kernels.pattern_attention``), and ``columns`` for one query (how a token is
+decoded: only the columns of the cache that it sees are read).
 
-Legend: B rows, T new tokens, S keys, H heads, G key–value heads, d head width, l positions of a block, N blocks of
+Legend: B rows, T new tokens, S keys, H heads, G key–value heads, d head width, L positions of a block, N blocks of
 queries, W blocks of keys, R = B·H, K keys of a query.
 """
 
@@ -32,7 +32,7 @@ class Blocks:
     """Blocks of queries and of keys."""
 
     size: int
-    """l."""
+    """L."""
     first: int
     """Number of the first block of queries, counted from the first block of keys."""
     queries: int
@@ -53,14 +53,14 @@ class Blocks:
         return torch.arange(self.first, self.first + self.queries, device=self.device)
 
     def missing(self, positions: Tensor) -> Tensor | None:
-        """Which positions of keys (…, 1 or R, 1 or l, K) rows don't have, (…, R, 1 or l, K); None: they have all."""
+        """Which positions of keys (…, 1 or R, 1 or L, K) rows don't have, (…, R, 1 or L, K); None: they have all."""
         if self.lengths is None:
             return None
         lengths = self.lengths if len(self.lengths) == 1 else self.lengths.repeat_interleave(self.heads)
         return positions >= lengths[:, None, None]
 
     def near(self, distance: int, within: Tensor | None = None) -> Near:
-        """The block of keys at a distance; ``within`` (l, l) is True where a query does not see a key."""
+        """The block of keys at a distance; ``within`` (L, L) is True where a query does not see a key."""
         block = (self.numbers + distance)[:, None, None, None]
         absent = None if self.first + distance >= 0 else block < 0
         missing = self.missing(block * self.size + torch.arange(self.size, device=self.device))
@@ -70,11 +70,11 @@ class Blocks:
 
     def band(self, before: int, after: int) -> list[Part]:
         """All keys s of a query t with −after ≤ t − s ≤ before."""
-        l, found = self.size, []
-        offset = torch.arange(l, device=self.device)
-        for distance in range(-(-(-before // l)), -(-after // l) + 1):
-            apart = offset[:, None] - offset - distance * l  # t − s
-            inside = l - 1 - distance * l <= before and distance * l + l - 1 <= after
+        L, found = self.size, []
+        offset = torch.arange(L, device=self.device)
+        for distance in range(-before // L, -(-after // L) + 1):
+            apart = offset[:, None] - offset - distance * L  # t − s
+            inside = L - 1 - distance * L <= before and distance * L + L - 1 <= after
             found.append(self.near(distance, None if inside else (apart > before) | (apart < -after)))
         return found
 
@@ -83,7 +83,7 @@ class PatternAttention(SelfAttention):
     """Softmax attention to the keys of a pattern."""
 
     block: int
-    """l, the positions of a block."""
+    """L, the positions of a block."""
     near_blocks: int | None = None
     """How many blocks before its own a query sees at most; None: any number."""
     by_head = False
@@ -136,30 +136,28 @@ class PatternAttention(SelfAttention):
         """The cache with a buffer of its own for each row."""
         return past.separate()
 
-    def _blocks(
-        self, query: Tensor, keys: Tensor, values: Tensor, start: int, lengths: Tensor | None = None
-    ) -> Tensor:
+    def _blocks(self, query: Tensor, keys: Tensor, values: Tensor, start: int, lengths: Tensor | None = None) -> Tensor:
         """Attend from queries (B, H, T, d) at positions from ``start`` on to keys (B, G, …, d), → (B, T, D)."""
         B, H, T, d = query.shape
         if not self.causal and lengths is None:  # a query sees what is after it, but not beyond the row
             lengths = torch.tensor([T], device=query.device)
-        l, first = self.block, start // self.block
+        L, first = self.block, start // self.block
         base = 0 if self.near_blocks is None else max(0, first - self.near_blocks)  # earlier blocks are not seen
-        N, W = (-(-(start + T) // l) - number for number in (first, base))
+        N, W = (-(-(start + T) // L) - number for number in (first, base))
         if not N:
             return query.new_zeros(B, T, self.sizes[0])
-        skipped = start - first * l
+        skipped = start - first * L
         key, value = (
-            in_blocks(shared_heads(one[:, :, base * l : start + T].to(query.dtype), H), 0, W, l)
+            in_blocks(shared_heads(one[:, :, base * L : start + T].to(query.dtype), H), 0, W, L)
             for one in (keys, values)
         )
         blocks = Blocks(
-            size=l, first=first - base, queries=N, keys=W, rows=B, heads=H, lengths=lengths, device=query.device
+            size=L, first=first - base, queries=N, keys=W, rows=B, heads=H, lengths=lengths, device=query.device
         )
         dropout = self.dropout if self.training else 0.0
         parts = self.parts(blocks)
-        y = attend_pattern(in_blocks(query, skipped, N, l), key, value, parts, self.score_bias, dropout)
-        return y.view(N, B, H, l, d).permute(1, 0, 3, 2, 4).reshape(B, N * l, H * d)[:, skipped : skipped + T]
+        y = attend_pattern(in_blocks(query, skipped, N, L), key, value, parts, self.score_bias, dropout)
+        return y.view(N, B, H, L, d).permute(1, 0, 3, 2, 4).reshape(B, N * L, H * d)[:, skipped : skipped + T]
 
     def _token(self, query: Tensor, cache: KeyValueCache, position: Tensor) -> Tensor:
         """Attend from one token of each row, at positions (1 or B,), to the columns that it sees."""
@@ -200,6 +198,6 @@ class PatternAttention(SelfAttention):
 
 
 def in_blocks(x: Tensor, skipped: int, blocks: int, size: int) -> Tensor:
-    """(B, H, T, d) → (N, B·H, l, d), zeros where there is nothing; the first ``skipped`` positions are not there."""
+    """(B, H, T, d) → (N, B·H, L, d), zeros where there is nothing; the first ``skipped`` positions are not there."""
     x = F.pad(x, (0, 0, skipped, blocks * size - skipped - x.shape[2]))
     return x.unflatten(2, (blocks, size)).permute(2, 0, 1, 3, 4).flatten(1, 2).contiguous()

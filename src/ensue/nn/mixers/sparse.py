@@ -1,14 +1,14 @@
 """Sparse attention: each position sees about √n others, such that any is two layers away (Child et al., 2019).
 
-    strided   A(t) = {s : |t − s| < l} ∪ {s : (t − s) mod l = 0}
-    fixed     A(t) = {s : ⌊t / l⌋ = ⌊s / l⌋} ∪ {s : s mod l ≥ l − c}
+    strided   A(t) = {s : |t − s| < L} ∪ {s : (t − s) mod L = 0}
+    fixed     A(t) = {s : ⌊t / L⌋ = ⌊s / L⌋} ∪ {s : s mod L ≥ L − c}
 
-and s ≤ t where the attention is causal. Strided, a position sees the last l positions and every l-th before them, which
-suits data with a period, such as the rows of an image; fixed, it sees its own block of l positions and the last c
+and s ≤ t where the attention is causal. Strided, a position sees the last L positions and every L-th before them, which
+suits data with a period, such as the rows of an image; fixed, it sees its own block of L positions and the last c
 positions of all others, which sum up their blocks and suit text. All heads see the union, in one softmax (the paper's
-merged heads). With l = √n, time is O(n √n). With l ≥ n it is full attention.
+merged heads). With L = √n, time is O(n √n). With L ≥ n it is full attention.
 
-Legend: n tokens, l the stride, c summary positions of a block.
+Legend: n tokens, L the stride, c summary positions of a block.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ class SparseAttention(PatternAttention):
         self.kind, self.c = kind, min(c, self.block)
 
     def sees(self, query: Tensor, key: Tensor, head: int = 0) -> Tensor:
-        l, query = self.block, query[..., None]
+        L, query = self.block, query[..., None]
         if self.kind == "strided":
-            seen = ((query - key).abs() < l) | ((query - key) % l == 0)
+            seen = ((query - key).abs() < L) | ((query - key) % L == 0)
         else:
-            seen = (query // l == key // l) | (key % l >= l - self.c)
+            seen = (query // L == key // L) | (key % L >= L - self.c)
         return seen & (key <= query) if self.causal else seen
 
     def parts(self, blocks: Blocks) -> list[Part]:
-        l, causal = self.block, self.causal
+        L, causal = self.block, self.causal
         n, others = blocks.numbers[:, None, None, None], torch.arange(blocks.keys, device=blocks.device)
         far = others >= n if causal else others == n  # blocks that are not seen from afar
-        offsets = torch.arange(l, device=blocks.device)
+        offsets = torch.arange(L, device=blocks.device)
         if self.kind == "strided":
-            missing = blocks.missing(others * l + offsets[:, None])
+            missing = blocks.missing(others * L + offsets[:, None])
             residue = Residue(first=blocks.first, blocks=blocks.keys, earlier=causal, within=missing, absent=far)
-            return [*blocks.band(l - 1, 0 if causal else l - 1), residue]
+            return [*blocks.band(L - 1, 0 if causal else L - 1), residue]
         own = blocks.near(0, offsets > offsets[:, None] if causal else None)
-        missing = blocks.missing((others[:, None] * l + offsets[l - self.c :]).flatten())
+        missing = blocks.missing((others[:, None] * L + offsets[L - self.c :]).flatten())
         absent = far.repeat_interleave(self.c, -1)
         ends = Common(
             first=blocks.first, blocks=blocks.keys, count=self.c, earlier=causal, within=missing, absent=absent
@@ -72,14 +72,14 @@ class SparseAttention(PatternAttention):
         return [own, ends]
 
     def columns(self, position: Tensor, size: int) -> Tensor:
-        l, t = self.block, position[:, None]
+        L, t = self.block, position[:, None]
         if self.kind == "strided":
-            near = t - torch.arange(l, device=t.device)
-            far = t - l * torch.arange(1, -(-size // l) + 1, device=t.device)
+            near = t - torch.arange(L, device=t.device)
+            far = t - L * torch.arange(1, -(-size // L) + 1, device=t.device)
         else:
-            near = t // l * l + torch.arange(l, device=t.device)
+            near = t // L * L + torch.arange(L, device=t.device)
             near = near.masked_fill(near > t, -1)
-            blocks = torch.arange(-(-size // l), device=t.device)[:, None]
-            far = (blocks * l + torch.arange(l - self.c, l, device=t.device)).flatten()
-            far = far.where(far // l < t // l, -1)
+            blocks = torch.arange(-(-size // L), device=t.device)[:, None]
+            far = (blocks * L + torch.arange(L - self.c, L, device=t.device)).flatten()
+            far = far.where(far // L < t // L, -1)
         return torch.cat([near, far], -1)[:, None].clamp(min=-1)
