@@ -27,6 +27,8 @@ PARTS = [
     {"attention": "sparse:stride=3", "positions": "alibi", "kv_heads": 2},
     {"attention": "bigbird:block=2:window=1:global=1:random=1"},
     {"attention": "bigbird:block=2:window=2:global=1:random=2", "positions": "alibi", "kv_heads": 2},
+    {"attention": "full+local:span=3"},
+    {"attention": "bigbird:block=2:random=1+local:span=3", "positions": "alibi", "kv_heads": 2},
     {"attention": "mean", "positions": "sinusoidal"},
     {"kv_heads": 2},
     {"kv_heads": 1, "attention": "local:span=4"},

@@ -220,7 +220,7 @@ def _widths(parts: Sequence[Part], size: int, b: int) -> list[int]:
 
 def _read(weights: Tensor, values: Tensor, parts: Sequence[Part], a: int, b: int) -> Tensor:
     """P V, where the weights of all parts stand side by side, (g, R, L, d)."""
-    apart = weights.split(_widths(parts, weights.shape[2], b), -1)
+    apart = torch.split(weights, _widths(parts, weights.shape[2], b), -1)
     first, *rest = (part.read(own, values, a, b) for part, own in zip(parts, apart, strict=True))
     return sum(rest, start=first)
 
@@ -314,8 +314,8 @@ class _Pattern(torch.autograd.Function):
         parts, bias, dropout, seed = ctx.rest
         if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
 
-            def equation(*own: Tensor) -> Tensor:
-                return _equation(*own, parts, bias, dropout, seed)
+            def equation(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+                return _equation(q, k, v, parts, bias, dropout, seed)
 
             return *differentiable(equation, (query, keys, values), ctx.needs_input_grad[:3], above), *[None] * 4
         by_q, by_k, by_v = torch.empty_like(query), torch.zeros_like(keys), torch.zeros_like(values)
@@ -331,7 +331,8 @@ class _Pattern(torch.autograd.Function):
                 by_scores.mul_(kept)
             by_scores.sub_((change * y[a:b]).sum(-1, keepdim=True)).mul_(weights)
             widths = _widths(parts, query.shape[2], b)
-            for part, p, s in zip(parts, dropped.split(widths, -1), by_scores.split(widths, -1), strict=True):
+            apart = (torch.split(one, widths, -1) for one in (dropped, by_scores))
+            for part, p, s in zip(parts, *apart, strict=True):
                 part.add(by_v, p, change, a, b)
                 part.add(by_k, s, own, a, b)
             torch.mul(_read(by_scores, keys, parts, a, b), scale, out=by_q[a:b])

@@ -72,7 +72,7 @@ class BigBird(PatternAttention):
         i, j = query[..., None] // self.block, key // self.block
         seen = ((i - j <= self.before) & (j - i <= self.after)) | (j < self.globals)
         if self.random:
-            number, inverse = (query // self.block).unique(return_inverse=True)
+            number, inverse = torch.unique(query // self.block, return_inverse=True)
             drawn = self.random_blocks(number)[head][inverse]  # (…, T, r)
             for one in drawn.unbind(-1):
                 seen = seen | (one[..., None] == j)

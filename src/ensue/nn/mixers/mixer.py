@@ -13,6 +13,7 @@ Legend: B rows, T tokens, D width, H heads.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -133,12 +134,23 @@ MAX_REPEATS = 1 << 16
 """How often a mixer can be repeated in a pattern."""
 
 
+def parse_heads(text: str) -> list[str]:
+    """The mixers that share the heads of a layer.
+
+    >>> parse_heads("bigbird:block=32+local:span=64")
+    ['bigbird:block=32', 'local:span=64']
+    """
+    return re.split(r"\+(?=[^\d+]|$)", text)  # not that of a number, such as 1e+16
+
+
 def parse_mixer(text: str) -> tuple[str, dict[str, str]]:
-    """A mixer as people type it: its name, then its options.
+    """A mixer as people type it: its name, then its options. Several that share the heads are a name without options.
 
     >>> parse_mixer("local:span=64")
     ('local', {'span': '64'})
     """
+    if len(parse_heads(text)) > 1:
+        return text, {}
     name, *rest = text.split(":")
     options = {}
     for one in rest:
@@ -185,7 +197,12 @@ def pattern_text(mixers: Sequence[str]) -> str:
 
 
 def build_mixer(text: str, config: MixerConfig) -> Mixer:
-    """The mixer that ``text`` names, such as ``full`` or ``local:span=64``."""
+    """The mixer that ``text`` names, such as ``full``, ``local:span=64`` or ``full+local``."""
+    texts = parse_heads(text)
+    if len(texts) > 1:
+        from ensue.nn.mixers.heads import MixedHeads  # which needs this module
+
+        return MixedHeads(config, texts)
     name, typed = parse_mixer(text)
     cls = MIXERS.load(name)
     direction = "causal" if config.causal else "both"

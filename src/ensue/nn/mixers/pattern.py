@@ -70,7 +70,7 @@ class Blocks:
 
     def band(self, before: int, after: int) -> list[Part]:
         """All keys s of a query t with −after ≤ t − s ≤ before."""
-        L, found = self.size, []
+        L, found = self.size, list[Part]()
         offset = torch.arange(L, device=self.device)
         for distance in range(-before // L, -(-after // L) + 1):
             apart = offset[:, None] - offset - distance * L  # t − s
@@ -117,10 +117,10 @@ class PatternAttention(SelfAttention):
             y = self._blocks(query, cache.keys, cache.values, past.used)
         else:
             y = query.new_empty(len(query), T, self.sizes[0])
-            for start in past.lengths.unique().tolist():  # rows that have read as much are aligned alike
+            for start in torch.unique(past.lengths).tolist():  # rows that have read as much are aligned alike
                 rows = (past.lengths == start).nonzero()[:, 0]
-                own = (part.index_select(0, rows) for part in (query, cache.keys, cache.values))
-                y = y.index_copy(0, rows, self._blocks(*own, start))
+                q, k, v = (part.index_select(0, rows) for part in (query, cache.keys, cache.values))
+                y = y.index_copy(0, rows, self._blocks(q, k, v, start))
         seen = self._weights(query, cache.written_keys, past.positions(T), None) if weights else None
         return Mixed(linear(self.out, y), cache, seen)
 
@@ -200,4 +200,4 @@ class PatternAttention(SelfAttention):
 def in_blocks(x: Tensor, skipped: int, blocks: int, size: int) -> Tensor:
     """(B, H, T, d) → (N, B·H, L, d), zeros where there is nothing; the first ``skipped`` positions are not there."""
     x = F.pad(x, (0, 0, skipped, blocks * size - skipped - x.shape[2]))
-    return x.unflatten(2, (blocks, size)).permute(2, 0, 1, 3, 4).flatten(1, 2).contiguous()
+    return x.view(*x.shape[:2], blocks, size, x.shape[3]).permute(2, 0, 1, 3, 4).flatten(1, 2).contiguous()
