@@ -22,6 +22,13 @@ PARTS = [
     {"attention": "local:span=3"},
     {"attention": "local:span=3", "positions": "learned"},
     {"attention": "local:span=1", "positions": "none"},
+    {"attention": "sparse:stride=3"},
+    {"attention": "sparse:kind=fixed:stride=3:c=1", "positions": "learned"},
+    {"attention": "sparse:stride=3", "positions": "alibi", "kv_heads": 2},
+    {"attention": "bigbird:block=2:window=1:global=1:random=1"},
+    {"attention": "bigbird:block=2:window=2:global=1:random=2", "positions": "alibi", "kv_heads": 2},
+    {"attention": "full+local:span=3"},
+    {"attention": "bigbird:block=2:random=1+local:span=3", "positions": "alibi", "kv_heads": 2},
     {"attention": "mean", "positions": "sinusoidal"},
     {"attention": "performer:features=8", "positions": "none"},
     {"attention": "linear", "kv_heads": 2},
@@ -109,7 +116,10 @@ def test_a_bounded_state_stays_small_and_needs_no_window(attention):
     assert max(sizes[20:]) == max(sizes[:20])
 
 
-@pytest.mark.parametrize("attention", ["local:span=4", "mean", "full", "linear", "performer", "sinkhorn:block=2"])
+BEAMED = ["local:span=4", "mean", "full", "linear", "performer", "sinkhorn:block=2", "sparse:stride=3", "mamba"]
+
+
+@pytest.mark.parametrize("attention", [*BEAMED, "bigbird:block=2:random=1"])
 def test_a_beam_over_any_mixer_finds_what_scoring_says(attention):
     torch.manual_seed(0)
     model = GPTLanguageModel(replace(GPT, attention=attention)).double().eval()

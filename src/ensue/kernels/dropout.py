@@ -32,12 +32,14 @@ def _by_bytes(x: Tensor) -> bool:
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def mask(like: Tensor, p: float) -> Tensor:
-    """m in the shape of ``like``: zeros and one other value, of mean 1."""
+def mask(like: Tensor, p: float, seed: int | None = None) -> Tensor:
+    """m in the shape of ``like``: zeros and one other value, of mean 1. With a ``seed`` it is the same each time."""
     off, count = limit(p), like.numel()
     if loopable(like) and like.dim():
-        return seeded_mask(like.shape, off, new_seed())
-    draws = torch.empty(-(-count // 8), dtype=torch.int64).random_(-(2**63), None)  # all 64 bits
+        return seeded_mask(like.shape, off, new_seed() if seed is None else seed)
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    draws = torch.empty(-(-count // 8), dtype=torch.int64)
+    draws.random_(-(2**63), None, generator=generator)  # all 64 bits
     bytes_ = draws.view(torch.uint8)[:count].view(like.shape)
     kept = torch.empty(like.shape, dtype=like.dtype)  # a comparison can write floats: no booleans in between
     return torch.ge(bytes_, off, out=kept).mul_(STEPS / (STEPS - off))

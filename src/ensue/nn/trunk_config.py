@@ -16,7 +16,7 @@ from ensue.nn.experts import GATES as EXPERT_GATES
 from ensue.nn.experts import Experts
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
 from ensue.nn.gated_feed_forward import GATES, GatedFeedForward
-from ensue.nn.mixers.mixer import MixerConfig, build_mixer, check_mixer, parse_pattern, parse_turns
+from ensue.nn.mixers.mixer import MixerConfig, build_mixer, check_mixer, parse_heads, parse_pattern, parse_turns
 from ensue.nn.positions import POSITIONS, LinearBias, parse_scaling
 from ensue.nn.trunk import Trunk
 
@@ -54,8 +54,9 @@ class TrunkConfig:
     dropout: float = 0.0
     """Dropout probability."""
     attention: str = "full"
-    """What mixes positions: full, local, mean or a mixer of another package; options after colons, as in local:span=64.
-    Several, separated by commas, take turns in the layers: local:span=64*5,full is five local layers, then a full one.
+    """What mixes positions: full, local, sparse, bigbird, mean or a mixer of another package; options after colons, as
+    in local:span=64. Several, separated by commas, take turns in the layers: local:span=64*5,full is five local layers,
+    then a full one. Several with + share the heads of a layer: full+local:span=64 is one half each.
     """
     feed: str = "gelu"
     """Feed-forward network: gelu, gelu-erf or relu (two layers), swiglu or geglu (with a gate)."""
@@ -84,7 +85,7 @@ class TrunkConfig:
         check(self, "kv_heads", shared, f"0, or a divisor of heads = {self.heads}")
         check(self, "inner", self.inner >= 0, "0 or more")
         check_below_one(self, "dropout")
-        for one in dict.fromkeys(parse_turns(self.attention)):
+        for one in dict.fromkeys(one for layer in parse_turns(self.attention) for one in parse_heads(layer)):
             check_mixer(one, self.directions)
         check(self, "feed", self.feed_kind in FEEDS, f"one of {', '.join(FEEDS)}")
         check(self, "norm", self.norm in NORMS, f"one of {', '.join(NORMS)}")

@@ -13,9 +13,11 @@ Legend: B rows, T tokens, D width, H heads.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from keyword import iskeyword
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
@@ -122,6 +124,8 @@ MIXERS = Table(
     {
         "full": Entry("ensue.nn.mixers.full:SelfAttention", "softmax attention to every position"),
         "local": Entry("ensue.nn.mixers.local:LocalAttention", "softmax attention to the nearest positions"),
+        "sparse": Entry("ensue.nn.mixers.sparse:SparseAttention", "softmax attention to near and every √n-th position"),
+        "bigbird": Entry("ensue.nn.mixers.bigbird:BigBird", "softmax attention to near, global and random blocks"),
         "linear": Entry("ensue.nn.mixers.linear:LinearAttention", "attention with a feature map instead of a softmax"),
         "performer": Entry("ensue.nn.mixers.performer:Performer", "softmax attention by positive random features"),
         "retention": Entry("ensue.nn.mixers.retention:Retention", "linear attention with a fixed decay for each head"),
@@ -141,12 +145,23 @@ MAX_REPEATS = 1 << 16
 """How often a mixer can be repeated in a pattern."""
 
 
+def parse_heads(text: str) -> list[str]:
+    """The mixers that share the heads of a layer.
+
+    >>> parse_heads("bigbird:block=32+local:span=64")
+    ['bigbird:block=32', 'local:span=64']
+    """
+    return re.split(r"\+(?=[^\d+]|$)", text)  # not that of a number, such as 1e+16
+
+
 def parse_mixer(text: str) -> tuple[str, dict[str, str]]:
-    """A mixer as people type it: its name, then its options.
+    """A mixer as people type it: its name, then its options. Several that share the heads are a name without options.
 
     >>> parse_mixer("local:span=64")
     ('local', {'span': '64'})
     """
+    if len(parse_heads(text)) > 1:
+        return text, {}
     name, *rest = text.split(":")
     options = {}
     for one in rest:
@@ -193,7 +208,12 @@ def pattern_text(mixers: Sequence[str]) -> str:
 
 
 def build_mixer(text: str, config: MixerConfig) -> Mixer:
-    """The mixer that ``text`` names, such as ``full`` or ``local:span=64``."""
+    """The mixer that ``text`` names, such as ``full``, ``local:span=64`` or ``full+local``."""
+    texts = parse_heads(text)
+    if len(texts) > 1:
+        from ensue.nn.mixers.heads import MixedHeads  # which needs this module
+
+        return MixedHeads(config, texts)
     cls, options = check_mixer(text, ("causal",) if config.causal else ("both",))
     mixer: Mixer = cls(config, **options)
     return mixer
@@ -212,10 +232,14 @@ def check_mixer(text: str, directions: Sequence[str]) -> tuple[type[Mixer], dict
             raise InputError(f"attention = {name!r} has no options", hint=f"use attention={name}")
         if key not in known:
             raise unknown_name(f"option of attention {name!r}", key, known)
-    return cls, {key: convert(f"attention.{key}", value, known[key]) for key, value in typed.items()}
+    values = {key: convert(f"attention.{key}", value, known[key]) for key, value in typed.items()}
+    return cls, {f"{key}_" if iskeyword(key) else key: value for key, value in values.items()}
 
 
 def options_of(cls: type[Any]) -> dict[str, Any]:
-    """The options of a mixer's constructor and their types: its keyword-only parameters."""
+    """The options of a mixer's constructor and their types: its keyword-only parameters.
+
+    An option whose name is a keyword of Python is a parameter with an underscore at the end.
+    """
     parameters = inspect.signature(cls.__init__, eval_str=True).parameters.values()
-    return {one.name: one.annotation for one in parameters if one.kind is one.KEYWORD_ONLY}
+    return {one.name.rstrip("_"): one.annotation for one in parameters if one.kind is one.KEYWORD_ONLY}
