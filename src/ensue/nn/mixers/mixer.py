@@ -122,6 +122,8 @@ MIXERS = Table(
         "local": Entry("ensue.nn.mixers.local:LocalAttention", "softmax attention to the nearest positions"),
         "linear": Entry("ensue.nn.mixers.linear:LinearAttention", "attention with a feature map instead of a softmax"),
         "performer": Entry("ensue.nn.mixers.performer:Performer", "softmax attention by positive random features"),
+        "reformer": Entry("ensue.nn.mixers.reformer:Reformer", "softmax attention to tokens with the same hash"),
+        "routing": Entry("ensue.nn.mixers.routing:Routing", "softmax attention within clusters of k-means"),
         "mean": Entry("ensue.nn.mixers.mean:RunningMean", "the mean of all positions so far"),
     },
 )
