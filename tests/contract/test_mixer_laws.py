@@ -23,6 +23,10 @@ PARTS = [
     {"attention": "local:span=3", "positions": "learned"},
     {"attention": "local:span=1", "positions": "none"},
     {"attention": "mean", "positions": "sinusoidal"},
+    {"attention": "reformer:rounds=2:buckets=4:chunk=2"},
+    {"attention": "reformer:rounds=1:buckets=2:chunk=3", "positions": "alibi", "kv_heads": 2},
+    {"attention": "routing:clusters=3:window=2"},
+    {"attention": "routing:clusters=2:window=5", "positions": "alibi", "kv_heads": 2, "qk_norm": True},
     {"kv_heads": 2},
     {"kv_heads": 1, "attention": "local:span=4"},
     {"feed": "relu", "bias": False},
@@ -79,7 +83,9 @@ def test_a_bounded_state_stays_small_and_needs_no_window(attention):
     assert max(sizes[20:]) == max(sizes[:20])
 
 
-@pytest.mark.parametrize("attention", ["local:span=4", "mean", "full"])
+@pytest.mark.parametrize(
+    "attention", ["local:span=4", "mean", "full", "reformer:buckets=2:chunk=3", "routing:clusters=2:window=3"]
+)
 def test_a_beam_over_any_mixer_finds_what_scoring_says(attention):
     torch.manual_seed(0)
     model = GPTLanguageModel(replace(GPT, attention=attention)).double().eval()

@@ -122,7 +122,7 @@ class BucketAttention(SelfAttention):
         projected = linear(self.project, x)
         if self.norm_query is not None:
             query, value = torch.split(projected, [self.sizes[0], self.sizes[2]], -1)
-            query = self.norm_query(query.reshape(*query.shape[:-1], -1, self.head_width)).flatten(-2)
+            query = self.norm_query(query.reshape(*query.shape[:-1], self.heads, self.head_width)).flatten(-2)
             projected = torch.cat([query, value], -1)
         positions = positions if layout.positions is None else layout.positions
         query, _, value = self._heads(self._rotated(projected, positions, layout))

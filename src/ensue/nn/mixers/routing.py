@@ -69,32 +69,33 @@ class Routing(BucketAttention):
         """q itself, which has a norm."""
         return query
 
-    @torch.no_grad()
     def buckets_of(self, query: Tensor) -> Tensor:
         """The nearest centroid of each token, (B, H, 1, T)."""
         return self._near_centroids(query).argmax(2)[:, :, None]
 
     def _near_centroids(self, x: Tensor) -> Tensor:
-        """μ_c · x, (B, H, T, d) → (B, H, C, T)."""
-        near: Tensor = self.get_buffer("centroids").to(x.dtype) @ x.transpose(-2, -1)
+        """μ_c · x, (B, H, T, d) → (B, H, C, T); no gradient flows through the choice of clusters."""
+        near: Tensor = self.get_buffer("centroids").to(x.dtype) @ x.detach().transpose(-2, -1)
         return near
 
     def _shared(self, x: Tensor, positions: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         query, value = super()._shared(x, positions, layout)
-        self._gather(query, self._near_centroids(query.detach()), layout)
+        if self.training:
+            self._gather((query,), (self._near_centroids(query),), layout)
         return query, value
 
     @torch.no_grad()
-    def _gather(self, x: Tensor, near: Tensor, layout: Layout) -> None:
-        """Add x (B, H, T, d) to the sums of their nearest centroids, for the next update."""
-        if not self.training or not x.numel():
+    def _gather(self, parts: tuple[Tensor, ...], near: tuple[Tensor, ...], layout: Layout) -> None:
+        """Add tokens (B, H, T, d) to the sums of their nearest centroids, for the next update."""
+        if not parts[0].numel():
             return
-        rows = near.argmax(2) + self.clusters * torch.arange(self.heads, device=x.device)[:, None]  # (B, H, T)
-        sums = self.get_buffer("sums")
-        x = x.detach().to(sums.dtype)
-        if layout.lengths is not None:
-            x = x * (torch.arange(x.shape[2], device=x.device) < layout.lengths[:, None])[:, None, :, None]
-        fresh = torch.zeros_like(sums.flatten(0, 1)).index_add_(0, rows.flatten(), x.flatten(0, 2)).view_as(sums)
+        sums, fresh = self.get_buffer("sums"), torch.zeros_like(self.get_buffer("sums"))
+        heads = self.clusters * torch.arange(self.heads, device=sums.device)[:, None]
+        for x, close in zip(parts, near, strict=True):
+            x = x.to(sums.dtype)
+            if layout.lengths is not None:
+                x = x * (torch.arange(x.shape[2], device=x.device) < layout.lengths[:, None])[:, None, :, None]
+            fresh.flatten(0, 1).index_add_(0, (close.argmax(2) + heads).flatten(), x.flatten(0, 2))
         sums += fresh if self.added is None else self.added(fresh)
 
     @torch.no_grad()
@@ -113,7 +114,10 @@ class Routing(BucketAttention):
         positions = steps[None] if layout.positions is None else layout.positions
         query, key, value = self._heads(self._rotated(self._projected(x), positions, layout))
         key, value = (shared_heads(part, self.heads) for part in (key, value))
-        chosen = [self._chosen(part, layout) for part in (query, key)]  # (B, H, C, w) each
+        near = (self._near_centroids(query), self._near_centroids(key))
+        if self.training:
+            self._gather((query, key), near, layout)
+        chosen = [self._chosen(part, layout) for part in near]  # (B, H, C, w) each
         q, k, v = (_pick(part, index) for part, index in zip((query, key, value), (chosen[0], chosen[1], chosen[1])))
         real = None if layout.lengths is None else steps < layout.lengths.clamp(min=1)[:, None]  # (B, T)
         mask = None if real is None else _pick(real[:, None, :, None].expand(-1, self.heads, -1, -1), chosen[1])
@@ -128,15 +132,12 @@ class Routing(BucketAttention):
         found = (total / times).view(B, self.heads, T, -1)
         return found, self._seen_in_clusters(query, key, chosen, real) if weights else None
 
-    @torch.no_grad()
-    def _chosen(self, x: Tensor, layout: Layout) -> Tensor:
-        """The w tokens nearest to each centroid, (B, H, T, d) → (B, H, C, w); padding only if there are fewer."""
-        near = self._near_centroids(x)
-        self._gather(x, near, layout)
+    def _chosen(self, near: Tensor, layout: Layout) -> Tensor:
+        """The w tokens nearest to each centroid, (B, H, C, T) → (B, H, C, w); padding only if there are fewer."""
         if layout.lengths is not None:
-            padding = torch.arange(x.shape[2], device=x.device) >= layout.lengths.clamp(min=1)[:, None]
+            padding = torch.arange(near.shape[3], device=near.device) >= layout.lengths.clamp(min=1)[:, None]
             near = near.masked_fill(padding[:, None, None], float("-inf"))
-        return near.topk(min(self.window, x.shape[2]), dim=-1).indices
+        return near.topk(min(self.window, near.shape[3]), dim=-1, sorted=False).indices
 
     def _bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
         """A linear bias of scores between chosen positions, (B · H, C, w, w)."""
