@@ -32,6 +32,8 @@ PARTS = [
     {"feed": "relu", "bias": False},
     {"norm": "rms", "feed": "swiglu", "bias": False, "kv_heads": 2, "tied": False},
     {"norm": "post-rms", "feed": "geglu"},
+    {"norm": "reversible"},
+    {"norm": "reversible-rms", "attention": "reformer:rounds=2:buckets=4:chunk=2"},
     {"positions": "alibi"},
     {"positions": "alibi", "attention": "local:span=4"},
     {"feed": "relu", "inner": 24},
