@@ -160,7 +160,10 @@ class _Reversible(torch.autograd.Function):
         for number in range(len(run.blocks)):
             for part in run.parts(number, memory[number]):
                 states.append(_random_state(x))
-                a, b = b, a + part(b)
+                with torch.enable_grad():  # kernels, and the masks that they draw, must be those of the backward pass
+                    added = part(b.detach().requires_grad_())
+                a, b = b, a + added.detach()
+                del added
         y = torch.cat([a, b], dim=-1)
         ctx.run, ctx.states = run, states
         ctx.save_for_backward(y, *given)

@@ -85,6 +85,17 @@ def test_the_loss_all_gradients_and_random_numbers_are_those_of_plain_autograd(b
         torch.testing.assert_close(gradients[name], gradient, atol=1e-10, rtol=0, msg=name)
 
 
+@pytest.mark.parametrize(("build", "loss_of"), [(gpt, gpt_loss), (bert, bert_loss), (transformer, transformer_loss)])
+def test_kernels_of_float32_draw_the_same_masks_in_both_passes(build, loss_of, monkeypatch):
+    torch.manual_seed(0)
+    model = build()
+    _, gradients, _ = learnt(model, loss_of)
+    plainly(monkeypatch)
+    _, theirs, _ = learnt(model, loss_of)
+    for name, gradient in theirs.items():
+        torch.testing.assert_close(gradients[name], gradient, atol=1e-5, rtol=1e-4, msg=name)
+
+
 def test_frozen_weights_get_no_gradient_and_do_not_disturb_the_others(monkeypatch):
     torch.manual_seed(0)
     model = gpt().double()
