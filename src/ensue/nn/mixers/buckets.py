@@ -74,7 +74,7 @@ class BucketAttention(SelfAttention):
         """Keys of shared queries, (B, H, T, d) → (B, H, T, d)."""
         raise TypeError(f"{type(self).__name__} has no keys_of")
 
-    def buckets_of(self, query: Tensor) -> Tensor:
+    def buckets_of(self, query: Tensor, layout: Layout) -> Tensor:
         """The buckets of shared queries, (B, H, T, d) → (B, H, R, T) whole numbers from 0."""
         raise TypeError(f"{type(self).__name__} has no buckets_of")
 
@@ -108,7 +108,7 @@ class BucketAttention(SelfAttention):
         """Attend in both directions: (B, H, T, d), and weights if asked for."""
         steps = torch.arange(x.shape[1], device=x.device)
         query, value = self._shared(x, steps[None], layout)
-        key, bucket = self.keys_of(query), self.buckets_of(query)
+        key, bucket = self.keys_of(query), self.buckets_of(query, layout)
         real = None if layout.lengths is None else steps < layout.lengths[:, None]
         y = bucket_attention(query, key, value, bucket, self.near, real, self.slopes, self._rate)
         return y, self._weights(query, key, bucket, real) if weights else None
@@ -133,7 +133,7 @@ class BucketAttention(SelfAttention):
         past, known, T = state.cache.separate(), state.buckets.separate(), x.shape[1]
         columns = past.positions(T)  # (1 or B, T), where the new tokens are written
         query, value = self._shared(x, columns, layout)
-        key, bucket = self.keys_of(query), self.buckets_of(query)
+        key, bucket = self.keys_of(query), self.buckets_of(query, layout)
         numbers = bucket.transpose(2, 3).int()
         after = BucketState(
             past.append(key, value, layout.lengths), known.append(numbers, numbers[..., :0], layout.lengths)

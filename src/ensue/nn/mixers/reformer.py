@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 from ensue.core.errors import InputError
 from ensue.kernels.bucket_attention import Near
+from ensue.nn.layout import PADDED, Layout
 from ensue.nn.mixers.buckets import BucketAttention
 from ensue.nn.mixers.mixer import MixerConfig
 
@@ -63,7 +64,7 @@ class Reformer(BucketAttention):
         return F.normalize(query, dim=-1)
 
     @torch.no_grad()
-    def buckets_of(self, query: Tensor) -> Tensor:
+    def buckets_of(self, query: Tensor, layout: Layout = PADDED) -> Tensor:
         """h_r(q), (B, H, R, T)."""
         rotations = self.get_buffer("rotations").to(query.dtype)
         bucket = torch.zeros(1, dtype=torch.long, device=query.device).expand(

@@ -19,7 +19,7 @@ Legend: B rows, T tokens, H heads, C clusters, w window, d head width.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -69,33 +69,31 @@ class Routing(BucketAttention):
         """q itself, which has a norm."""
         return query
 
-    def buckets_of(self, query: Tensor) -> Tensor:
+    @torch.no_grad()
+    def buckets_of(self, query: Tensor, layout: Layout) -> Tensor:
         """The nearest centroid of each token, (B, H, 1, T)."""
-        return self._near_centroids(query).argmax(2)[:, :, None]
-
-    def _near_centroids(self, x: Tensor) -> Tensor:
-        """μ_c · x, (B, H, T, d) → (B, H, C, T); no gradient flows through the choice of clusters."""
-        near: Tensor = self.get_buffer("centroids").to(x.dtype) @ x.detach().transpose(-2, -1)
-        return near
-
-    def _shared(self, x: Tensor, positions: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-        query, value = super()._shared(x, positions, layout)
-        if self.training:
-            self._gather((query,), (self._near_centroids(query),), layout)
-        return query, value
+        nearest = (query @ self.get_buffer("centroids").to(query.dtype).mT).argmax(-1)
+        self._gather((query,), (nearest,), layout)
+        return nearest[:, :, None]
 
     @torch.no_grad()
-    def _gather(self, parts: tuple[Tensor, ...], near: tuple[Tensor, ...], layout: Layout) -> None:
-        """Add tokens (B, H, T, d) to the sums of their nearest centroids, for the next update."""
-        if not parts[0].numel():
+    def _near_centroids(self, x: Tensor) -> Tensor:
+        """μ_c · x, (B, H, T, d) → (B, H, C, T)."""
+        near: Tensor = self.get_buffer("centroids").to(x.dtype) @ x.mT
+        return near
+
+    @torch.no_grad()
+    def _gather(self, parts: Sequence[Tensor], nearest: Iterable[Tensor], layout: Layout) -> None:
+        """In training, add tokens (B, H, T, d) to the sums of their nearest centroids (B, H, T)."""
+        if not self.training or not parts[0].numel():
             return
         sums, fresh = self.get_buffer("sums"), torch.zeros_like(self.get_buffer("sums"))
         heads = self.clusters * torch.arange(self.heads, device=sums.device)[:, None]
-        for x, close in zip(parts, near, strict=True):
+        for x, cluster in zip(parts, nearest, strict=True):
             x = x.to(sums.dtype)
             if layout.lengths is not None:
                 x = x * (torch.arange(x.shape[2], device=x.device) < layout.lengths[:, None])[:, None, :, None]
-            fresh.flatten(0, 1).index_add_(0, (close.argmax(2) + heads).flatten(), x.flatten(0, 2))
+            fresh.flatten(0, 1).index_add_(0, (cluster + heads).flatten(), x.flatten(0, 2))
         sums += fresh if self.added is None else self.added(fresh)
 
     @torch.no_grad()
@@ -115,8 +113,7 @@ class Routing(BucketAttention):
         query, key, value = self._heads(self._rotated(self._projected(x), positions, layout))
         key, value = (shared_heads(part, self.heads) for part in (key, value))
         near = (self._near_centroids(query), self._near_centroids(key))
-        if self.training:
-            self._gather((query, key), near, layout)
+        self._gather((query, key), (part.max(2).indices for part in near), layout)
         chosen = [self._chosen(part, layout) for part in near]  # (B, H, C, w) each
         q, k, v = (_pick(part, index) for part, index in zip((query, key, value), (chosen[0], chosen[1], chosen[1])))
         real = None if layout.lengths is None else steps < layout.lengths.clamp(min=1)[:, None]  # (B, T)
