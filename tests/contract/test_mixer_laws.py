@@ -35,11 +35,17 @@ PARTS = [
     {"attention": "sinkhorn:block=2"},
     {"attention": "sinkhorn:block=3", "kv_heads": 2, "positions": "learned"},
     {"attention": "sinkhorn:block=2", "positions": "alibi"},
+    {"attention": "reformer:rounds=2:buckets=4:chunk=2"},
+    {"attention": "reformer:rounds=1:buckets=2:chunk=3", "positions": "alibi", "kv_heads": 2},
+    {"attention": "routing:clusters=3:window=2"},
+    {"attention": "routing:clusters=2:window=5", "positions": "alibi", "kv_heads": 2, "qk_norm": True},
     {"kv_heads": 2},
     {"kv_heads": 1, "attention": "local:span=4"},
     {"feed": "relu", "bias": False},
     {"norm": "rms", "feed": "swiglu", "bias": False, "kv_heads": 2, "tied": False},
     {"norm": "post-rms", "feed": "geglu"},
+    {"norm": "reversible"},
+    {"norm": "reversible-rms", "attention": "reformer:rounds=2:buckets=4:chunk=2"},
     {"positions": "alibi"},
     {"positions": "alibi", "attention": "local:span=4"},
     {"feed": "relu", "inner": 24},
@@ -117,9 +123,10 @@ def test_a_bounded_state_stays_small_and_needs_no_window(attention):
 
 
 BEAMED = ["local:span=4", "mean", "full", "linear", "performer", "sinkhorn:block=2", "sparse:stride=3", "mamba"]
+BEAMED += ["reformer:buckets=2:chunk=3", "routing:clusters=2:window=3", "bigbird:block=2:random=1"]
 
 
-@pytest.mark.parametrize("attention", [*BEAMED, "bigbird:block=2:random=1"])
+@pytest.mark.parametrize("attention", BEAMED)
 def test_a_beam_over_any_mixer_finds_what_scoring_says(attention):
     torch.manual_seed(0)
     model = GPTLanguageModel(replace(GPT, attention=attention)).double().eval()

@@ -6,6 +6,7 @@ from typing import Any
 
 from ensue.kernels.add_norm import add_norm
 from ensue.kernels.attention import attend, attend_packed
+from ensue.kernels.bucket_attention import bucket_attention
 from ensue.kernels.cross_entropy import mean_cross_entropy
 from ensue.kernels.dropout import dropout_add
 from ensue.kernels.experts import mix_experts
@@ -37,6 +38,7 @@ _ALL: tuple[Kernel[..., Any], ...] = (
     decode_rows,
     low_rank_linear,
     linear_scan,
+    bucket_attention,
 )
 KERNELS = {kernel.name: kernel for kernel in _ALL}
 """Each has a ``reference`` and ``fast`` implementations; see ensue.kernels.kernel."""

@@ -35,6 +35,8 @@ class Block(Recomputed):
 
     entries: ClassVar[tuple[str, ...]] = ("at",)
     """Methods that are called from outside, beside ``forward``."""
+    streams: ClassVar[int] = 1
+    """How many streams of width D its inputs and outputs are, side by side (``ensue.nn.reversible``)."""
 
     def __init__(
         self,

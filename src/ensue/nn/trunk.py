@@ -2,6 +2,8 @@
 
     h_l, s_l = Block_l(h_{l-1}, s_l)         l = 1 … L
 
+Reversible blocks (``ensue.nn.reversible``) have two streams h and run all at once in training.
+
 The state of a trunk is the clock (how much of each row was read) and one state for each block, whatever its mixer
 keeps: keys and values, a matrix, a few last inputs. Positions come from the clock, so that every kind of position works
 with every mixer.
@@ -21,6 +23,7 @@ from torch import Tensor, nn
 from ensue.nn.blocks import Block
 from ensue.nn.cross_attention import Memory
 from ensue.nn.layout import Layout
+from ensue.nn.reversible import reversible, run_reversibly
 from ensue.nn.state import State
 
 
@@ -121,6 +124,15 @@ class Trunk(nn.ModuleList):
         """Whether no block's state grows with the text."""
         return all(block.attention.bounded for block in self.blocks)
 
+    @property
+    def streams(self) -> int:
+        """How many streams go from block to block; the first block gets x in each."""
+        return self.blocks[0].streams if len(self) else 1
+
+    def _mean(self, x: Tensor) -> Tensor:
+        """The mean of streams (…, n · D) → (…, D)."""
+        return x if self.streams == 1 else x.view(*x.shape[:-1], self.streams, -1).mean(-2)
+
     def start(self, rows: int) -> TrunkState:
         """The state before the first token."""
         device = next(self.parameters()).device
@@ -151,9 +163,15 @@ class Trunk(nn.ModuleList):
             layout = layout.at(state.clock.positions(x.shape[1]))
         after: list[State | None] = []
         seen: list[Tensor | None] = []
-        hidden = [x]
-        for number, (block, past) in enumerate(zip(self.blocks, pasts, strict=True)):
-            if at is not None and number == len(self) - 1:
+        hidden, blocks, first = [x], self.blocks, 0
+        if self.streams > 1:
+            x, whole = torch.cat([x] * self.streams, dim=-1), len(blocks) - (at is not None)
+            plain = not (weights or layers or (keep_state and state is not None))
+            if plain and reversible(blocks[:whole], pasts[:whole]):
+                x, first = run_reversibly(blocks[:whole], x, pasts, layout, memory), whole
+        for number in range(first, len(blocks)):
+            block, past = blocks[number], pasts[number]
+            if at is not None and number == len(blocks) - 1:
                 x, seen_here = block.at(x, at, layout, weights)
             else:
                 own = None if memory is None else Memory(memory.layers[number : number + 1], memory.source)
@@ -161,9 +179,9 @@ class Trunk(nn.ModuleList):
                 after += [new] if keep_state else []
                 del new
             seen.append(seen_here)
-            hidden += [x] if layers else []
+            hidden += [self._mean(x)] if layers else []
         left = None
         if state is not None and keep_state:
             left = replace(state, clock=state.clock.after(hidden[0].shape[1], layout.lengths), blocks=tuple(after))
         shown = cast(tuple[Tensor, ...], tuple(seen)) if weights and all(one is not None for one in seen) else None
-        return Through(x, left, shown, tuple(hidden) if layers else None)
+        return Through(self._mean(x), left, shown, tuple(hidden) if layers else None)

@@ -18,6 +18,7 @@ from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
 from ensue.nn.gated_feed_forward import GATES, GatedFeedForward
 from ensue.nn.mixers.mixer import MixerConfig, build_mixer, check_mixer, parse_heads, parse_pattern, parse_turns
 from ensue.nn.positions import POSITIONS, LinearBias, parse_scaling
+from ensue.nn.reversible import ReversibleBlock
 from ensue.nn.trunk import Trunk
 
 NORMS: dict[str, tuple[type[Block], type[nn.Module]]] = {
@@ -26,6 +27,8 @@ NORMS: dict[str, tuple[type[Block], type[nn.Module]]] = {
     "rms": (PreNormBlock, nn.RMSNorm),
     "post-rms": (PostNormBlock, nn.RMSNorm),
     "sandwich-rms": (SandwichNormBlock, nn.RMSNorm),
+    "reversible": (ReversibleBlock, nn.LayerNorm),
+    "reversible-rms": (ReversibleBlock, nn.RMSNorm),
 }
 """Where norms stand, and which they are."""
 FEEDS = (*ACTIVATIONS, *GATES)
@@ -61,8 +64,9 @@ class TrunkConfig:
     feed: str = "gelu"
     """Feed-forward network: gelu, gelu-erf or relu (two layers), swiglu or geglu (with a gate)."""
     norm: str = "pre"
-    """Norm: pre or post (layer norm before or after each part; post needs a warm-up), rms or post-rms (RMSNorm), or
-    sandwich-rms (RMSNorm before and after each part).
+    """Norm: pre or post (layer norm before or after each part; post needs a warm-up), rms or post-rms (RMSNorm),
+    sandwich-rms (RMSNorm before and after each part), reversible or reversible-rms (before each part, with two streams:
+    training's memory does not grow with the number of layers).
     """
     rope_base: float = 10000.0
     """Base of rotary positions."""

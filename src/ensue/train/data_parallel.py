@@ -17,6 +17,7 @@ from ensue.core.errors import InputError
 from ensue.core.seeds import derive, get_random_state, seed_everything, set_random_state
 from ensue.nn.batch_norm import BatchNorm
 from ensue.nn.experts import Experts
+from ensue.nn.mixers.routing import Routing
 from ensue.nn.state import State
 from ensue.train.checkpoints import Checkpoint, Checkpoints, Tensors
 from ensue.train.interrupts import Interrupts
@@ -82,7 +83,7 @@ class DataParallel(Ranks):
         for module in model.modules():
             if isinstance(module, BatchNorm):
                 module.moments = self.moments
-            elif isinstance(module, Experts):
+            elif isinstance(module, Experts | Routing):
                 module.added = self.sum_counts
         with torch.no_grad():
             for tensor in model.state_dict().values():
@@ -102,7 +103,7 @@ class DataParallel(Ranks):
         return gradients
 
     def sum_counts(self, counts: Tensor) -> Tensor:
-        """Sum expert counts over the rows of all ranks, for load balancing."""
+        """Sum over the rows of all ranks: the counts of experts, the sums of clusters."""
         total = counts.detach() * (0.0 if self.idle else 1.0)
         dist.all_reduce(total)
         return total

@@ -221,13 +221,14 @@ def _train_in(
 def _prepare_process(settings: Settings, ranks: Ranks) -> None:
     """Set the number of threads, with several ranks at most a rank's share, and whether freed memory is kept.
 
-    It is, except when peak memory matters: for counting, and with recomputed blocks.
+    It is, except when peak memory matters: for counting, and with recomputed or reversible blocks.
     """
     if settings.train.threads:
         most = torch.get_num_threads() if ranks.world_size > 1 else settings.train.threads
         torch.set_num_threads(min(settings.train.threads, most))
     counts = trained_by_counting(settings.run.system, settings.run.task)
-    if counts or getattr(settings.train, "recompute", "none") != "none":
+    reversible = str(settings.model.get("norm", "")).startswith("reversible")
+    if counts or reversible or getattr(settings.train, "recompute", "none") != "none":
         release_freed_memory()
     else:
         keep_freed_memory()

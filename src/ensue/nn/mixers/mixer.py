@@ -137,6 +137,8 @@ MIXERS = Table(
         "sinkhorn": Entry(
             "ensue.nn.mixers.sinkhorn:SinkhornAttention", "attention to one's own block and a sorted one"
         ),
+        "reformer": Entry("ensue.nn.mixers.reformer:Reformer", "softmax attention to tokens with the same hash"),
+        "routing": Entry("ensue.nn.mixers.routing:Routing", "softmax attention within clusters of k-means"),
         "mean": Entry("ensue.nn.mixers.mean:RunningMean", "the mean of all positions so far"),
     },
 )
