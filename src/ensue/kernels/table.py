@@ -6,6 +6,7 @@ from typing import Any
 
 from ensue.kernels.add_norm import add_norm
 from ensue.kernels.attention import attend, attend_packed
+from ensue.kernels.capped_cross_entropy import mean_capped_cross_entropy
 from ensue.kernels.cross_entropy import mean_cross_entropy
 from ensue.kernels.dropout import dropout_add
 from ensue.kernels.experts import mix_experts
@@ -26,6 +27,7 @@ _ALL: tuple[Kernel[..., Any], ...] = (
     attend_packed,
     rotate,
     mean_cross_entropy,
+    mean_capped_cross_entropy,
     lstmp,
     scan,
     mix_experts,

@@ -139,6 +139,7 @@ def build_trunk(
     context: int = 0,
     cross: bool = False,
     attention_dropout: float = 0.0,
+    attention_cap: float = 0.0,
     epsilon: float = 1e-5,
     experts: tuple[int, int, str] = (1, 1, "plain"),
 ) -> Trunk:
@@ -160,6 +161,7 @@ def build_trunk(
         bias=config.bias,
         qkv_bias=config.qkv_bias,
         qk_norm=partial(NORMS[config.norm][1], eps=epsilon) if config.qk_norm else None,
+        score_cap=attention_cap,
         score_bias=LinearBias(config.heads) if positions == "alibi" else None,
     )
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ensue.kernels import cross_entropy, gru, matmul
+from ensue.kernels import capped_cross_entropy, cross_entropy, gru, matmul
 from ensue.kernels.grouped import GroupedLinear, group_weights
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.kernels.kernel import use
@@ -147,6 +147,13 @@ CASES = [
         types=BOTH,
         empty=False,
     ),
+    Case(
+        "capped_cross_entropy",
+        "sliced",
+        lambda n, t: (rand(n, D, dtype=t), rand(70, D, dtype=t), rand(70, dtype=t), torch.arange(n) % 70, 2.0, 0.1),
+        types=BOTH,
+        empty=False,
+    ),
     Case("lstmp", "fused", recurrent, rows=4, types=BOTH, empty=False),
     Case("recurrent", "fused", cell, rows=4, types=BOTH, empty=False),
     Case("recurrent", "fused", lambda n, t: cell(n, t, GRUCell), rows=4, types=BOTH, empty=False),
@@ -171,6 +178,8 @@ def any_size(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(gru, "_avx512", lambda: True)
     monkeypatch.setattr(cross_entropy, "FEW", 0)
     monkeypatch.setattr(cross_entropy, "COLUMNS", 37)
+    monkeypatch.setattr(capped_cross_entropy, "FEW", 0)
+    monkeypatch.setattr(capped_cross_entropy, "SLICE", 70 * 41)
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)

@@ -99,6 +99,7 @@ def check_writable(config: LlamaConfig) -> None:
     """Raise InputError for a model that llama.cpp does not compute."""
     needed: dict[str, Any] = {"norm": "rms", "feed": "swiglu", "bias": False, "qk_norm": False, "embed_scale": 1.0}
     needed |= {"positions": "rotary", "rope_scaling": "none", "experts": 1, "attention": "full"}
+    needed |= {"attention_cap": 0.0, "logit_cap": 0.0}
     for key, value in needed.items():
         if getattr(config, key) != value:
             what = f"a llama with {key} = {getattr(config, key)} has no GGUF form here"

@@ -58,8 +58,9 @@ class LocalAttention(SelfAttention):
             real = (steps < layout.lengths[:, None])[:, None, None]
             mask = mask & (real | torch.eye(len(steps), dtype=torch.bool, device=steps.device))
         bias = None if self.score_bias is None else self.score_bias(steps[None], steps[None])
-        y = attend_cached(query, key, value, mask, bias, self.dropout if self.training else 0.0)
-        return linear(self.out, y), attention_weights(query, key, mask, bias) if weights else None
+        dropout = self.dropout if self.training else 0.0
+        y = attend_cached(query, key, value, mask, bias, dropout, self.score_cap)
+        return linear(self.out, y), attention_weights(query, key, mask, bias, self.score_cap) if weights else None
 
     def at(
         self, index: Tensor, here: Tensor, x: Tensor, layout: Layout, weights: bool = False

@@ -55,6 +55,8 @@ class MixerConfig:
     """Whether the projections to queries, keys and values have one even without ``bias``."""
     qk_norm: Callable[[int], nn.Module] | None = None
     """Makes the norms of queries and of keys, given the width of a head; None means none."""
+    score_cap: float = 0.0
+    """c of scores c tanh(s / c); 0 means none."""
     score_bias: nn.Module | None = None
     """Maps positions of queries (…, T) and keys (…, S) to a bias of scores (…, H, T, S); None means no bias."""
 
