@@ -109,23 +109,34 @@ class KeyValueCache(State):
             None if self.seen is None else torch.cat([self.seen, self._own_columns(time)], dim=1),
         )
 
-    def with_room(self) -> KeyValueCache:
-        """The same with capacity for one more token of each row; outside autograd."""
-        if self.seen is not None and self.written + self.each > SHARED:
-            return self.separate().with_room()
-        ready = self.keys.dtype == self.values.dtype and self.keys.dtype in CACHED
-        if not (ready and self.keys.is_contiguous() and self.values.is_contiguous()):
+    def with_room(self, span: int = 0) -> KeyValueCache:
+        """The same with capacity for one more token of each row, which sees ``span`` tokens or, with 0, all.
+
+        Tokens that no later one sees are dropped when the buffer is full, so that a step costs the same on average
+        however long the text is. It is for steps outside autograd.
+        """
+        beyond = 0 < span <= self.used
+        if self.seen is not None and (beyond or self.written + self.each > SHARED):
+            return self.separate().with_room(span)
+        if self.keys.dtype != self.values.dtype or self.keys.dtype not in CACHED or not self._regular:
             keys, values = (part.float().contiguous() for part in (self.keys, self.values))  # autograd left them so
-            return replace(self, keys=keys, values=values).with_room()
+            return replace(self, keys=keys, values=values).with_room(span)
         if self.written + self.each <= self.keys.shape[2]:
             return self
-        size = max(2 * self.keys.shape[2], self.written + self.each, CAPACITY)
+        if beyond and self.used > 2 * (span - 1):
+            return self.last(span - 1).with_room(span)
+        doubled = 2 * span if 0 < span <= self.used + 1 else 2 * self.keys.shape[2]
+        size = max(doubled, self.written + self.each, CAPACITY)
         return replace(self, keys=_wide(self.keys, size), values=_wide(self.values, size))
 
     @property
-    def view(self) -> CacheView:
-        """The cache as a decode program reads and writes it."""
-        return CacheView(self.keys, self.values, self.lengths, each=self.each, seen=self.seen)
+    def _regular(self) -> bool:
+        """Whether a decode program may write keys and values: strides are the same, and columns are contiguous."""
+        return self.keys.stride() == self.values.stride() and self.keys.stride()[2:] == (self.keys.shape[3], 1)
+
+    def view(self, rotation: tuple[Tensor, Tensor] | None = None) -> CacheView:
+        """The cache as a decode program reads and writes it; ``rotation`` is that of the next tokens."""
+        return CacheView(self.keys, self.values, self.lengths, each=self.each, seen=self.seen, rotation=rotation)
 
     def single(self) -> KeyValueCache:
         """The same of one row, which is as long as the longest."""
@@ -235,12 +246,21 @@ class KeyValueCache(State):
         )
 
 
-def all_advanced(blocks: Sequence[KeyValueCache]) -> tuple[KeyValueCache, ...]:
-    """The caches of a model's blocks after one more token of each row was written into each of them."""
-    first = blocks[0]
-    seen = None if first.seen is None else torch.cat([first.seen, first._own_columns(1)], dim=1)
-    lengths, used = first.lengths + 1, first.used + 1
-    return tuple(KeyValueCache(one.keys, one.values, lengths, used, one.even, one.each, seen) for one in blocks)
+def all_advanced(blocks: Sequence[KeyValueCache], spans: Sequence[int]) -> tuple[KeyValueCache, ...]:
+    """The caches of a model's blocks after one more token of each row was written into each of them.
+
+    Blocks of the same span have dropped the same tokens, and share what is computed here.
+    """
+    kinds: dict[tuple[int, int], tuple[Tensor, Tensor | None]] = {}
+    after = []
+    for one, span in zip(blocks, spans, strict=True):
+        kind = (span, one.used)
+        if kind not in kinds:
+            seen = None if one.seen is None else torch.cat([one.seen, one._own_columns(1)], dim=1)
+            kinds[kind] = one.lengths + 1, seen
+        lengths, seen = kinds[kind]
+        after.append(KeyValueCache(one.keys, one.values, lengths, one.used + 1, one.even, one.each, seen))
+    return tuple(after)
 
 
 def _wide(buffer: Tensor, capacity: int) -> Tensor:
