@@ -28,8 +28,8 @@ FAMILIES = {
 
 def llama(kind, **more):
     torch.manual_seed(0)
-    sizes = {"vocabulary": 96, "layers": 3, "heads": 4, "kv_heads": 2, "head_width": 16, "hidden": 64, "context": 400}
-    model = LlamaLanguageModel(LlamaConfig(**sizes | FAMILIES[kind] | more)).eval()
+    sizes = {"vocabulary": 96, "layers": 3, "heads": 4, "kv_heads": 2, "head_width": 16, "hidden": 64, "inner": 96}
+    model = LlamaLanguageModel(LlamaConfig(**sizes, context=400, **FAMILIES[kind] | more)).eval()
     for name, parameter in model.named_parameters():
         centre = 1.0 if "norm" in name and name.endswith("weight") else 0.0
         nn.init.normal_(parameter, centre, 0.2)
