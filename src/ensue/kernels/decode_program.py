@@ -47,6 +47,10 @@ OUTPUTS = 32
 """Outputs of a linear layer that are one chunk of work."""
 
 
+Rotary = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Positions (R or 1, T) and a tensor of the wanted type → cos and sin (R or 1, T, d)."""
+
+
 class NotCompilable(Exception):
     """Something for which there is no instruction."""
 
@@ -74,6 +78,10 @@ class DecodeProgram:
     buffers: list[Tensor] = field(default_factory=list)
     attends: list[int] = field(default_factory=list)
     """The numbers of the instructions that attend to a cache, in order."""
+    layers: list[tuple[int, Rotary | None]] = field(default_factory=list)
+    """The span and the rotary positions of each instruction that appends to a cache, in order."""
+    rotaries: dict[Any, Rotary] = field(default_factory=dict)
+    """Rotary positions by what they depend on."""
     answers: list[int] = field(default_factory=list)
     """The numbers of the instructions that write the program's output."""
     head_width: int = 0
@@ -195,12 +203,13 @@ class DecodeProgram:
         append: bool,
         span: int = 0,
         cap: float = 0.0,
+        rotary: tuple[Any, Rotary] | None = None,
     ) -> Tensor:
         """What each row sees of a cache, which the runner is given: (rows, H·d).
 
         ``projected`` begins with queries of ``width`` H·d; with ``append`` new keys and values of G·d each follow,
         which first join the cache. With a ``span`` a row sees its last ``span`` columns only, with a ``cap`` c its
-        scores s are c tanh(s / c).
+        scores s are c tanh(s / c). ``rotary`` is what its rotary positions depend on, and the positions.
         """
         d = width // heads
         if d % LANES:
@@ -209,6 +218,8 @@ class DecodeProgram:
         y = self.buffer(width)
         new = (projected[:, width:], projected[:, width + kv_heads * d :]) if append else (0, 0)
         self.attends.append(len(self.code))
+        if append:
+            self.layers.append((span, None if rotary is None else self.rotaries.setdefault(*rotary)))
         bound = self._constant(cap) if cap else 0
         row, cache, rest = projected.stride(0), [0] * 5, [0] * 8  # what the runner writes
         self._add(ATTEND, heads, d, int(append), projected, *new, row, *cache, y, *rest, kv_heads, 0, span, bound)

@@ -80,12 +80,13 @@ class DecodeRunner:
         code = self.code
         kinds: list[tuple[CacheView, list[int], list[CacheView]]] = []
         for number, view in zip(self.program.attends, caches, strict=True):
-            kind = next((one for one in kinds if view.alike(one[0])), None)
-            if kind is None:
-                kinds.append((view, [number], [view]))
+            for first, numbers, views in kinds:
+                if view.alike(first):
+                    numbers.append(number)
+                    views.append(view)
+                    break
             else:
-                kind[1].append(number)
-                kind[2].append(view)
+                kinds.append((view, [number], [view]))
         for first, numbers, views in kinds:
             at = np.array(numbers)
             assert (code[at, 23] == first.keys.shape[1]).all()

@@ -91,8 +91,9 @@ def _self_attention(program: DecodeProgram, mixer: SelfAttention, x: Tensor, ont
     if mixer.norm_query is not None and mixer.norm_key is not None:
         program.norm_heads(mixer.norm_query, projected[:, :queries], mixer.heads)
         program.norm_heads(mixer.norm_key, projected[:, queries : queries + keys], mixer.kv_heads)
-    heads, cap = (mixer.heads, mixer.kv_heads), mixer.score_cap
-    y = program.attend(projected, *heads, queries, append=True, span=mixer.span, cap=cap)
+    rotary = None if mixer.rotary is None else (mixer.rotary.identity, mixer.rotary)
+    how: dict[str, Any] = {"span": mixer.span, "cap": mixer.score_cap, "rotary": rotary}
+    y = program.attend(projected, mixer.heads, mixer.kv_heads, queries, append=True, **how)
     return _project(program, mixer.out, y, onto=onto)
 
 
@@ -178,25 +179,15 @@ class DecodeSteps:
             return None
         positions = state.clock.positions(1)
         x = model.positions(model.embed(tokens), positions, state.clock.used + 1)
-        mixers = [cast(SelfAttention, block.attention) for block in trunk.blocks]
-        spans, blocks = [mixer.span for mixer in mixers], cast(tuple[KeyValueCache, ...], state.blocks)
-        caches = [one.with_room(span) for one, span in zip(blocks, spans, strict=True)]
-        rotations = _rotations(mixers, positions, x)
-        views = [[cache.view(rotation)] for cache, rotation in zip(caches, rotations, strict=True)]
+        layers, blocks = runner.program.layers, cast(tuple[KeyValueCache, ...], state.blocks)
+        caches = [one.with_room(span) for one, (span, _) in zip(blocks, layers, strict=True)]
+        rotations: dict[Any, Any] = {rotary: rotary(positions, x) for rotary in runner.program.rotaries.values()}
+        views = [[cache.view(rotations.get(rotary))] for cache, (_, rotary) in zip(caches, layers)]
         if source is not None:
             for view, cross in zip(views, _source_views(source), strict=True):
                 view.append(cross)
         logits = capped(runner.run(x[:, 0], [one for view in views for one in view]), model.logit_cap)
-        return logits[:, None], TrunkState(state.clock.after(1), all_advanced(caches, spans))
-
-
-def _rotations(mixers: Sequence[SelfAttention], positions: Tensor, x: Tensor) -> list[tuple[Tensor, Tensor] | None]:
-    """cos and sin of each layer's rotary positions; layers with the same ones share them."""
-    found: dict[Any, tuple[Tensor, Tensor] | None] = {None: None}
-    for mixer in mixers:
-        if mixer.rotary is not None and mixer.rotary.identity not in found:
-            found[mixer.rotary.identity] = mixer.rotary(positions, x)
-    return [found[None if mixer.rotary is None else mixer.rotary.identity] for mixer in mixers]
+        return logits[:, None], TrunkState(state.clock.after(1), all_advanced(caches, [span for span, _ in layers]))
 
 
 def _source_views(source: Source) -> list[CacheView]:

@@ -132,6 +132,8 @@ class KeyValueCache(State):
     @property
     def _regular(self) -> bool:
         """Whether a decode program may write keys and values: strides are the same, and columns are contiguous."""
+        if self.keys.is_contiguous() and self.values.is_contiguous():
+            return True
         return self.keys.stride() == self.values.stride() and self.keys.stride()[2:] == (self.keys.shape[3], 1)
 
     def view(self, rotation: tuple[Tensor, Tensor] | None = None) -> CacheView:
