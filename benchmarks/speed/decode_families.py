@@ -5,7 +5,8 @@ python -m benchmarks.speed.decode_families [--rounds 5] [--tokens 48] [--prompts
 The preset gemma3-270m of ``llama`` with random weights: norms of queries and keys, norms on both sides of each part,
 two bases of rotary positions, local layers. The prompt has 16 tokens, or 700, which is more than the span of 512.
 ``--caps`` adds the caps of Gemma 2. Both ways read the same tokens, and the largest difference of their logits is
-recorded too: 4-bit layers round their inputs to 8 bits in a program.
+recorded too: 4-bit layers round their inputs to 8 bits in a program. CPU time depends less on what else the machine
+does than tokens a second.
 """
 
 from __future__ import annotations
@@ -37,16 +38,17 @@ def random_model(caps: bool) -> Any:
 
 
 @torch.no_grad()
-def write(model: Any, prompt: torch.Tensor, rest: torch.Tensor, way: str) -> tuple[float, torch.Tensor]:
-    """Tokens a second, read one by one after a prompt, and the logits of the last."""
+def write(model: Any, prompt: torch.Tensor, rest: torch.Tensor, way: str) -> tuple[float, float, torch.Tensor]:
+    """Tokens a second and CPU milliseconds a token, read one by one after a prompt, and the logits of the last."""
     with use(WAYS[way], "decode"):
         state = model(prompt, want=("last",)).state
         output = model(rest[:, :1], state, want=("last",))  # compiles
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), time.process_time()
         for token in rest[:, 1:].split(1, dim=1):
             output = model(token, output.state, want=("last",))
-        seconds = time.perf_counter() - begun
-    return (rest.shape[1] - 1) / seconds, output.logits
+        seconds, used = time.perf_counter() - begun, time.process_time() - used
+    count = rest.shape[1] - 1
+    return count / seconds, 1e3 * used / count, output.logits
 
 
 def main() -> None:
@@ -59,14 +61,16 @@ def main() -> None:
     model = random_model(given.caps)
     for length in given.prompts:
         rates: dict[str, list[float]] = {way: [] for way in WAYS}
+        costs: dict[str, list[float]] = {way: [] for way in WAYS}
         apart = 0.0
         for turn in range(given.rounds):
             draw = torch.Generator().manual_seed(turn)
             prompt, rest = (torch.randint(262_144, (1, size), generator=draw) for size in (length, given.tokens))
             found = {}
             for way in WAYS:
-                rate, found[way] = write(model, prompt, rest, way)
+                rate, cost, found[way] = write(model, prompt, rest, way)
                 rates[way].append(rate)
+                costs[way].append(cost)
             apart = max(apart, (found["program"] - found["layers"]).abs().max().item())
         median = {way: round(statistics.median(many), 1) for way, many in rates.items()}
         record(
@@ -75,6 +79,7 @@ def main() -> None:
                 "what": f"gemma3-270m{' with caps' if given.caps else ''} in 4 bits, random, after {length} tokens",
                 "tokens_per_second": median,
                 "spread": {way: [round(min(many), 1), round(max(many), 1)] for way, many in rates.items()},
+                "cpu_milliseconds_per_token": {way: round(statistics.median(many), 1) for way, many in costs.items()},
                 "ratio": round(median["program"] / median["layers"], 2),
                 "largest_difference": round(apart, 4),
                 "rounds": given.rounds,

@@ -30,7 +30,13 @@ KINDS = {
     ),
     "mistral": ("Mistral", {"sliding_window": 6}),
     "qwen2": ("Qwen2", {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}),
-    "qwen3": ("Qwen3", {"head_dim": 32}),
+    "qwen3": (
+        "Qwen3",
+        {
+            "head_dim": 32,
+            "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+        },
+    ),
     "gemma2": (
         "Gemma2",
         {

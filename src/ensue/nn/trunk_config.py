@@ -65,7 +65,8 @@ class TrunkConfig:
     rope_base: float = 10000.0
     """Base of rotary positions."""
     rope_scaling: str = "none"
-    """How rotary positions are stretched to longer texts: none, linear:factor=4 or llama3:factor=8:original=8192."""
+    """How rotary positions are stretched to longer texts: none, linear:factor=4, llama3:factor=8:original=8192 or
+    yarn:factor=4:original=32768."""
     bias: bool = True
     """Whether linear layers have a bias."""
     qkv_bias: bool = False

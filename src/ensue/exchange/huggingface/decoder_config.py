@@ -15,7 +15,7 @@ from ensue.exchange.huggingface.conversion import MAX_SETTING
 from ensue.exchange.huggingface.decoder_families import FAMILIES, GEMMA2, GEMMA3, GEMMAS, DecoderFamily
 from ensue.models.llama import LlamaConfig
 from ensue.nn.mixers.mixer import parse_mixer, parse_pattern, pattern_text
-from ensue.nn.positions import parse_scaling
+from ensue.nn.positions import SCALINGS, parse_scaling
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 """Their names of layers that see a window, and of those that see all."""
@@ -29,6 +29,16 @@ SETTINGS: dict[str, tuple[str, type, Any]] = {
     "rms_norm_eps": ("epsilon", float, 1e-6),
 }
 """Their setting → ours, its type, and the default; None means that it must be there."""
+ROPE_NAMES = {
+    "factor": "factor",
+    "original": "original_max_position_embeddings",
+    "low": "low_freq_factor",
+    "high": "high_freq_factor",
+    "slow": "beta_slow",
+    "fast": "beta_fast",
+    "attention": "attention_factor",
+}
+"""Our options of rope_scaling → theirs."""
 MAX_LAYERS = 1 << 16
 """Layers of which the kinds are looked at; no folder has tensors for more."""
 
@@ -128,22 +138,26 @@ def _positions(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(scaling, Mapping):
         raise InputError(f"rope_scaling = {shown(scaling)} should be a table", where=where)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    text = {"default": "none", "linear": "linear", "llama3": "llama3"}.get(kind if isinstance(kind, str) else "")
-    if text is None:
-        raise InputError(f"rope_scaling {shown(kind)} is not supported", where=where, hint="linear and llama3 are")
-    options = {
-        "none": {},
-        "linear": {"factor": "factor"},
-        "llama3": {
-            "factor": "factor",
-            "original": "original_max_position_embeddings",
-            "low": "low_freq_factor",
-            "high": "high_freq_factor",
-        },
-    }[text]
-    for ours, theirs in options.items():
-        text += f":{ours}={_short(_number(scaling, theirs, float, None, where))}"
+    text = "none" if kind == "default" else kind
+    if not isinstance(text, str) or text not in SCALINGS:
+        what = f"rope_scaling {shown(kind)} is not supported"
+        raise InputError(what, where=where, hint="linear, llama3 and yarn are")
+    if text == "yarn":
+        scaling = _yarn(config, scaling, where)
+    for ours in SCALINGS[text]:
+        text += f":{ours}={_short(_number(scaling, ROPE_NAMES[ours], float, None, where))}"
     return {"rope_base": base, "rope_scaling": text}
+
+
+def _yarn(config: Mapping[str, Any], scaling: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The settings of yarn with their library's defaults."""
+    unsupported = [name for name in ("mscale", "mscale_all_dim") if scaling.get(name)]
+    unsupported += [] if scaling.get("truncate", True) is True else ["truncate"]
+    if unsupported:
+        raise InputError(f"rope_scaling: {unsupported[0]} of yarn is not supported", where=where)
+    usual = {"original_max_position_embeddings": config.get("max_position_embeddings")}
+    usual |= {"beta_slow": 1.0, "beta_fast": 32.0, "attention_factor": 0.0}
+    return usual | {name: value for name, value in scaling.items() if value is not None}
 
 
 def _short(value: float) -> str:
@@ -271,6 +285,5 @@ def _rope_scaling(config: LlamaConfig) -> dict[str, Any] | None:
     kind, options = parse_scaling(config.rope_scaling)
     if kind == "none":
         return None
-    names = {"factor": "factor", "low": "low_freq_factor", "high": "high_freq_factor"}
-    found: dict[str, Any] = {"rope_type": kind, **{names[key]: value for key, value in options.items() if key in names}}
-    return found | ({"original_max_position_embeddings": int(options["original"])} if "original" in options else {})
+    found: dict[str, Any] = {"rope_type": kind} | {ROPE_NAMES[key]: value for key, value in options.items() if value}
+    return found | ({ROPE_NAMES["original"]: int(options["original"])} if "original" in options else {})
