@@ -96,9 +96,8 @@ class DecodeProgram:
         """LayerNorm or RMSNorm of x; x itself for an identity."""
         if type(layer) is nn.Identity:
             return x
-        if type(layer) not in (nn.LayerNorm, nn.RMSNorm) or len(layer.normalized_shape) != 1:  # type: ignore[arg-type]
+        if not isinstance(layer, nn.LayerNorm | nn.RMSNorm) or len(layer.normalized_shape) != 1:
             raise NotCompilable(type(layer).__name__)
-        assert isinstance(layer, nn.LayerNorm | nn.RMSNorm)
         if layer.weight is None:
             raise NotCompilable("a norm without weights")
         self._check_width(layer.normalized_shape[0], x)
@@ -107,7 +106,9 @@ class DecodeProgram:
         self.buffers.append(epsilon)
         bias = getattr(layer, "bias", None)
         shift = 0 if bias is None else self._weight(bias)
-        self._add(NORM, x.shape[1], x, z, self._weight(layer.weight), shift, epsilon, int(type(layer) is nn.LayerNorm))
+        self._add(
+            NORM, x.shape[1], x, z, self._weight(layer.weight), shift, epsilon, int(isinstance(layer, nn.LayerNorm))
+        )
         return z
 
     def linear(

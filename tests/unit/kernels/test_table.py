@@ -59,6 +59,11 @@ def layers(dtype: torch.dtype) -> tuple[nn.Linear, nn.Linear]:
     return nn.Linear(D, 3 * D, dtype=dtype), nn.Linear(3 * D, D, dtype=dtype)
 
 
+def gated(rows: int, dtype: torch.dtype, activation: str, bias: bool) -> tuple[Any, ...]:
+    sizes = ((D, 37), (D, 37), (37, D))
+    return rand(rows, D, dtype=dtype), *(nn.Linear(*size, bias, dtype=dtype) for size in sizes), activation
+
+
 def norm(dtype: torch.dtype) -> nn.LayerNorm:
     layer = nn.LayerNorm(D, dtype=dtype)
     nn.init.normal_(layer.weight)
@@ -128,6 +133,15 @@ CASES = [
     ),
     Case("feed_forward", "in_place", lambda n, t: (rand(n, D, dtype=t), *layers(t), "gelu"), {}, False, types=BOTH),
     Case("feed_forward", "int8", lambda n, t: (torch.randn(n, D), *int8_layers(t), "gelu"), {}, False),
+    *(
+        Case("gated_feed_forward", "fused", lambda n, t, f=f, b=b: gated(n, t, f, b), types=BOTH)
+        for f, b in (("swiglu", False), ("geglu", True))
+    ),
+    *(
+        Case("gate", "one_pass", lambda n, t, f=f: (rand(n, 37, dtype=t), rand(n, 37, dtype=t), f))
+        for f in ("swiglu", "geglu")
+    ),
+    Case("rms_norm", "one_pass", lambda n, t: (rand(n, D, dtype=t), rand(D, dtype=t), 1e-5)),
     Case("add_norm", "fused", lambda n, t: (rand(n, D, dtype=t), rand(n, D, dtype=t), 0.3, norm(t))),
     Case("dropout_add", "one_pass", lambda n, t: (rand(n, D, dtype=t), rand(n, D, dtype=t), 0.3), types=BOTH),
     Case("attention", "short", padded(17), rows=7, empty=False),
@@ -153,6 +167,7 @@ CASES = [
     *(Case("recurrent", "gru", lambda n, t: cell(n, t, GRUCell, 96), rows=rows, empty=False) for rows in (5, 9, 23)),
     Case("experts", "grouped", mixture, rows=9, types=BOTH),
     Case("linear", "onednn", lambda n, t: (layers(t)[0], rand(n, D, dtype=t))),
+    Case("linear", "onednn", lambda n, t: (nn.Linear(D, 48, bias=False, dtype=t), rand(n, D, dtype=t))),
     Case("matmul", "onednn", lambda n, t: (torch.randn(n, D), torch.randn(48, D), torch.randn(48)), {}, False),
     Case("decode_panels", "loop", panels, {}, False, empty=False),
     Case("decode_rows", "loop", lambda n, t: (*panels(40, t), torch.randint(40, (n,))), {}, False),
