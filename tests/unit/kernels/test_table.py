@@ -83,6 +83,15 @@ def padded(time: int) -> Callable[[int, torch.dtype], tuple[Any, ...]]:
     return make
 
 
+def shared(time: int) -> Callable[[int, torch.dtype], tuple[Any, ...]]:
+    """Four query heads and two of keys and values."""
+
+    def make(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
+        return (rand(rows, time, 4 * D, dtype=dtype),), 4, torch.arange(rows) % time + 1
+
+    return make
+
+
 def packed(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
     lengths = torch.arange(rows) % 9 + 9
     packing = Packing.of(lengths, rows, 17, 8)
@@ -146,8 +155,12 @@ CASES = [
     Case("dropout_add", "one_pass", lambda n, t: (rand(n, D, dtype=t), rand(n, D, dtype=t), 0.3), types=BOTH),
     Case("attention", "short", padded(17), rows=7, empty=False),
     Case("attention", "short", padded(17), {"causal": True}, rows=7, empty=False),
+    Case("attention", "short", shared(17), {"causal": True, "kv_heads": 2}, rows=7, empty=False),
     Case("attention", "blocked", padded(80), rows=3, empty=False),
     Case("attention", "blocked", padded(80), {"causal": True}, rows=3, empty=False),
+    Case("attention", "blocked", shared(80), {"causal": True, "kv_heads": 2}, rows=3, empty=False),
+    Case("attention", "cheap_dropout", shared(5), {"dropout": 0.3, "kv_heads": 2}, rows=5, types=DOUBLE),
+    Case("attention", "scaled_dot_product", shared(5), {"kv_heads": 2}, rows=5, types=DOUBLE),
     Case("attention", "cheap_dropout", padded(5), {"dropout": 0.3}, rows=5, types=DOUBLE),
     Case("attention", "scaled_dot_product", padded(5), rows=5, types=DOUBLE),
     Case("attention", "scaled_dot_product", padded(5), {"causal": True}, rows=5, types=DOUBLE),
