@@ -49,7 +49,7 @@ def apart(parts: Parts, heads: int = 1, kv_heads: int = 0) -> list[Tensor]:
     D = width(parts, heads, kv_heads)
     shared = D // heads * (kv_heads or heads)
     sizes = {1: ([D, shared, shared],), 2: ([D], [shared, shared]), 3: ([D], [shared], [shared])}[len(parts)]
-    return [one for part, own in zip(parts, sizes) for one in part.split(own, dim=-1)]
+    return [one for part, own in zip(parts, sizes) for one in torch.split(part, own, dim=-1)]
 
 
 def fits(parts: Parts, heads: int, kv_heads: int = 0) -> bool:
@@ -95,7 +95,7 @@ def equation(
 ) -> Tensor:
     """Attention within packed rows in plain operations, row by row; a query that sees no key gets zeros."""
     d = width(parts, heads, kv_heads) // heads
-    each = (one.unflatten(-1, (one.shape[-1] // d, d)).transpose(0, 1) for one in apart(parts, heads, kv_heads))
+    each = (one.view(len(one), one.shape[-1] // d, d).transpose(0, 1) for one in apart(parts, heads, kv_heads))
     query, key, value = (one if len(one) == heads else one.repeat_interleave(heads // len(one), 0) for one in each)
     found = []
     for begin, T, begin_keys, S, seen, _ in rows.table.tolist():
