@@ -65,47 +65,83 @@ def _key_mask(key: Tensor, lengths: Tensor | None) -> Tensor | None:
 
 
 def _reference(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> Tensor:
-    query, key, value = split(parts, heads)
+    query, key, value = split(parts, heads, kv_heads)
     mask = _key_mask(key, lengths)
     if causal:
         earlier = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril()
         mask = earlier if mask is None else mask & earlier
     weights = attention_weights(query, key, mask)
-    y = (drop(weights, dropout) if dropout else weights) @ value
+    y = (drop(weights, dropout) if dropout else weights) @ shared_heads(value, heads)
     return y.transpose(1, 2).flatten(2)
 
 
 def _short(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> Tensor:
-    return short_attention.attend(parts, heads, lengths, causal)
+    return short_attention.attend(parts, heads, lengths, causal, kv_heads)
 
 
 def _can_run_short(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> bool:
-    return not dropout and short_attention.fits(parts, heads)
+    return not dropout and short_attention.fits(parts, heads, kv_heads)
 
 
 def _blocked(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> Tensor:
-    return blocked_attention.attend(parts, heads, lengths, causal, dropout)
+    return blocked_attention.attend(parts, heads, lengths, causal, dropout, kv_heads)
 
 
 def _can_run_blocked(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> bool:
-    return blocked_attention.fits(parts, heads)
+    return blocked_attention.fits(parts, heads, kv_heads)
 
 
 def _cheap_dropout(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> Tensor:
     """Plain operations and a cheap mask: torch's kernel too computes dropped weights one by one, and draws for each."""
-    query, key, value = split(parts, heads)
+    query, key, value = (shared_heads(one, heads) for one in split(parts, heads, kv_heads))
     mask = _key_mask(key, lengths)
     scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)
     if mask is not None:
@@ -116,16 +152,28 @@ def _cheap_dropout(
 
 
 def _can_drop_cheaply(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> bool:
     return dropout > 0 and not causal and parts[0].device.type == "cpu" and plain(*parts)
 
 
 def _scaled_dot_product(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> Tensor:
     """Torch's own kernel."""
-    query, key, value = split(parts, heads)
+    query, key, value = (shared_heads(one, heads) for one in split(parts, heads, kv_heads))
     mask = _key_mask(key, lengths)
     if causal and mask is not None:
         mask = mask & torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril()
@@ -134,7 +182,13 @@ def _scaled_dot_product(
 
 
 def _always(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> bool:
     return True
 
@@ -149,8 +203,9 @@ attend = Kernel(
 )
 """Attention among projected queries, keys and values of padded rows → (B, T, D).
 
-(parts, heads, lengths=None, *, causal=False, dropout=0.0): row b sees its first ``lengths[b]`` keys, with ``causal`` no
-query sees a later key, and each weight is dropped with probability ``dropout``.
+(parts, heads, lengths=None, *, causal=False, dropout=0.0, kv_heads=0): row b sees its first ``lengths[b]`` keys, with
+``causal`` no query sees a later key, each weight is dropped with probability ``dropout``, and groups of query heads
+share one of ``kv_heads`` heads of keys and values (0: each has its own).
 """
 
 

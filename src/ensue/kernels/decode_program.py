@@ -115,9 +115,8 @@ class DecodeProgram:
 
     def _norm(self, layer: nn.Module, x: Tensor, z: Tensor, parts: int, how: int) -> None:
         """The norm of each of ``parts`` equal parts of the rows of x, in z."""
-        if type(layer) not in (nn.LayerNorm, nn.RMSNorm) or len(layer.normalized_shape) != 1:  # type: ignore[arg-type]
+        if not isinstance(layer, nn.LayerNorm | nn.RMSNorm) or len(layer.normalized_shape) != 1:
             raise NotCompilable(type(layer).__name__)
-        assert isinstance(layer, nn.LayerNorm | nn.RMSNorm)
         if layer.weight is None:
             raise NotCompilable("a norm without weights")
         width = layer.normalized_shape[0]
@@ -125,7 +124,7 @@ class DecodeProgram:
         epsilon = self._constant(torch.finfo(torch.float32).eps if layer.eps is None else layer.eps)
         bias = getattr(layer, "bias", None)
         weight, shift = self._weight(layer.weight), 0 if bias is None else self._weight(bias)
-        centred, row = int(type(layer) is nn.LayerNorm), x.stride(0)
+        centred, row = int(isinstance(layer, nn.LayerNorm)), x.stride(0)
         self._add(NORM, width, x, z, weight, shift, epsilon, centred, parts, row, z.stride(0), how)
 
     def linear(

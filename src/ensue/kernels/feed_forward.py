@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.kernels.kernel import Fast, Kernel
-from ensue.kernels.matmul import matmul, unhooked, weight_gradient
+from ensue.kernels.matmul import has_bias, matmul, unhooked, weight_gradient
 from ensue.kernels.threads import PART, loopable, run
 
 
@@ -155,7 +155,7 @@ def _can_run_int8(x: Tensor, up: nn.Module, down: nn.Module, activation: str) ->
 
 def _plain(x: Tensor, up: nn.Module, down: nn.Module) -> bool:
     """True for linear layers with a bias and no hooks, under plain autograd. Weights have x's type, or nothing runs."""
-    return unhooked(up) and unhooked(down) and plain(x)
+    return all(unhooked(layer) and has_bias(layer) for layer in (up, down)) and plain(x)
 
 
 feed_forward = Kernel(

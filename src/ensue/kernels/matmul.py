@@ -132,13 +132,17 @@ weight_gradient = Kernel(
 
 
 def unhooked(layer: nn.Module) -> bool:
-    """True for a linear layer that computes W x + b and nothing else: a bias, no hooks, no ``forward`` of its own."""
+    """True for a linear layer that computes W x + b, or W x, and nothing else: no hooks, no ``forward`` of its own."""
     return (
         isinstance(layer, nn.Linear)
         and type(layer).forward is nn.Linear.forward
-        and layer._parameters.get("bias", layer) is not None  # a parametrised bias is not among them
         and not (layer._forward_hooks or layer._forward_pre_hooks)
     )
+
+
+def has_bias(layer: nn.Module) -> bool:
+    """True for a linear layer with a bias."""
+    return layer._parameters.get("bias", layer) is not None  # a parametrised bias is not among them
 
 
 def _layer(layer: nn.Module, x: Tensor) -> Tensor:
@@ -170,7 +174,7 @@ class _Linear(torch.autograd.Function):
     """x Wᵀ + b on matrices."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """y."""
         ctx.save_for_backward(x, weight, bias)
         return matmul(x, weight, bias)

@@ -29,6 +29,7 @@ from ensue.nn.gated_feed_forward import GatedFeedForward
 from ensue.nn.key_value_cache import KeyValueCache, all_advanced
 from ensue.nn.mixers.full import SelfAttention
 from ensue.nn.mixers.local import LocalAttention
+from ensue.nn.norms import RMSNorm
 from ensue.nn.source import Source
 from ensue.nn.trunk import Trunk, TrunkState
 
@@ -133,6 +134,7 @@ COMPILE: dict[type[nn.Module], Compile] = {
     nn.Identity: _norm,
     nn.LayerNorm: _norm,
     nn.RMSNorm: _norm,
+    RMSNorm: _norm,
     nn.Linear: _linear,
     QuantisedLinear: _linear,
     GroupedLinear: _linear,

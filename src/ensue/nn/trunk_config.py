@@ -18,15 +18,16 @@ from ensue.nn.experts import Experts
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
 from ensue.nn.gated_feed_forward import GATES, GatedFeedForward
 from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer, parse_mixer, parse_pattern, parse_turns
+from ensue.nn.norms import RMSNorm
 from ensue.nn.positions import POSITIONS, LinearBias, parse_scaling
 from ensue.nn.trunk import Trunk
 
 NORMS: dict[str, tuple[type[Block], type[nn.Module]]] = {
     "pre": (PreNormBlock, nn.LayerNorm),
     "post": (PostNormBlock, nn.LayerNorm),
-    "rms": (PreNormBlock, nn.RMSNorm),
-    "post-rms": (PostNormBlock, nn.RMSNorm),
-    "sandwich-rms": (SandwichNormBlock, nn.RMSNorm),
+    "rms": (PreNormBlock, RMSNorm),
+    "post-rms": (PostNormBlock, RMSNorm),
+    "sandwich-rms": (SandwichNormBlock, RMSNorm),
 }
 """Where norms stand, and which they are."""
 FEEDS = (*ACTIVATIONS, *GATES)

@@ -27,7 +27,6 @@ from ensue.kernels.attention import (
     attend_packed,
     attend_packed_from,
     attention_weights,
-    shared_heads,
 )
 from ensue.kernels.int8 import part
 from ensue.kernels.matmul import linear
@@ -104,8 +103,7 @@ class SelfAttention(Mixer):
             else self.score_bias(positions, past.key_positions(positions, cache.written))
         )
         if past.fresh and self.plain and not 0 < self.span < T:  # all that may be seen was projected just now
-            parts = (projected,) if self.kv_heads == self.heads else (query, key, value)
-            y = attend(self._as_projected(parts), self.heads, causal=True, dropout=dropout)
+            y = attend((projected,), self.heads, causal=True, dropout=dropout, kv_heads=self.kv_heads)
         else:
             mask = None if T == 1 and past.whole(self.span) else past.visible(T, cache.written, self.span)
             keys, values = (part.to(query.dtype) for part in (cache.written_keys, cache.written_values))
@@ -143,8 +141,6 @@ class SelfAttention(Mixer):
             steps = torch.arange(parts[0].shape[1], device=parts[0].device)[None]
             parts = (self._rotated(parts[0], steps if layout.positions is None else layout.positions, layout),)
         query, key, value = self._heads(*parts)
-        if self.kv_heads != self.heads:
-            parts = (query, key, value)
         mask = bias = None
         if not self.plain or weights:
             steps = torch.arange(key.shape[2], device=key.device)
@@ -152,7 +148,7 @@ class SelfAttention(Mixer):
             bias = None if self.score_bias is None else self.score_bias(steps[None], steps[None])
         dropout = self.dropout if self.training else 0.0
         if self.plain:
-            y = attend(self._as_projected(parts), self.heads, lengths, dropout=dropout)
+            y = attend(parts, self.heads, lengths, dropout=dropout, kv_heads=self.kv_heads)
         else:
             y = attend_cached(query, key, value, mask, bias, dropout, self.score_cap)
         seen = attention_weights(query, key, mask, bias, self.score_cap) if weights else None
@@ -173,12 +169,6 @@ class SelfAttention(Mixer):
         apart = torch.split(first, self.sizes, -1) if not rest else (first, *torch.split(rest[0], self.sizes[1:], -1))
         d = self.head_width
         return [one.view(*one.shape[:-1], one.shape[-1] // d, d).transpose(1, 2) for one in apart]
-
-    def _as_projected(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """What kernels take: heads (B, H, T, d) side by side again, (B, T, D); shared ones repeated."""
-        return tuple(
-            one if one.dim() == 3 else shared_heads(one, self.heads).transpose(1, 2).flatten(2) for one in parts
-        )
 
     def _rotated(self, projected: Tensor, positions: Tensor, layout: Layout, each: int = 1) -> Tensor:
         """Queries and keys among what was projected (B, T, …) rotated by their positions (1 or B, T).
