@@ -20,9 +20,12 @@ from torch import Tensor
 
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.dropout import limit, new_seed
+from ensue.kernels.loops import Loops
 from ensue.kernels.packing import AttentionRows
 from ensue.kernels.short_attention import Parts, addresses, split, width
 from ensue.kernels.threads import LANES, loopable, run
+
+loops = Loops("ensue.kernels.blocked_attention_loops")
 
 MAX_TIME = 4096
 """The most queries and the most keys: beyond, a head's keys and values leave the cache."""
@@ -69,8 +72,6 @@ def reference(parts: Parts, heads: int, rows: AttentionRows, causal: bool, off: 
 
 def mask(weights: Tensor, off: int, seed: int) -> Tensor:
     """m / (1 − p) of a seed for weights (B, H, T, S), the same each time."""
-    from ensue.kernels import blocked_attention_loops as loops  # numba takes a while to import
-
     B, H, T, S = weights.shape
     kept = torch.empty(weights.shape, dtype=torch.float32)
     run(loops.block_masks, B * T, B, H, T, S, seed, off, kept)
@@ -83,8 +84,6 @@ class _Blocked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, heads: int, rows: AttentionRows, causal: bool, off: int, seed: int, *parts: Tensor) -> Tensor:
         """Y."""
-        from ensue.kernels import blocked_attention_loops as loops
-
         (B, T), D = parts[0].shape[:2], width(parts)
         y = parts[0].new_empty(B, T, D)
         fixed = (B, heads, D // heads, int(causal), rows.queries, rows.keys, seed, off, rows.table)
@@ -96,8 +95,6 @@ class _Blocked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """The gradient of each part."""
-        from ensue.kernels import blocked_attention_loops as loops
-
         parts, rows, (causal, off, seed) = ctx.saved_tensors, ctx.rows, ctx.rest
         needed = ctx.needs_input_grad[5:]
         if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations

@@ -48,6 +48,12 @@ def softmax(p: Floats, size: int, causal: int, scale: float) -> None:
     p[size:] = f32(0)
 
 
+@inner
+def begin_of(workspace: Floats, rows: int, columns: int) -> Floats:
+    """The first numbers of a workspace as a matrix."""
+    return carray(pointer(np.int64(workspace.ctypes.data)), (rows, columns), np.float32)
+
+
 @loop
 def attend(a: Any) -> None:
     """Y = P V, (M, D), and Pᵀ = softmax(K Qᵀ / √d) of each row."""
@@ -61,7 +67,7 @@ def attend(a: Any) -> None:
         row = rows[b]
         first, T, begin, S, size = row[0], row[1], row[2], row[3], row[4]
         wide = whole_lanes(T)
-        transposed, weights = workspace[: d * wide].reshape(d, wide), kept_weights(a, 16, row, H)
+        transposed, weights = begin_of(workspace, d, wide), kept_weights(a, 16, row, H)
         for h in range(H):
             p = weights[h]
             transpose(head(query, first, h, d), transposed, T)
@@ -92,8 +98,8 @@ def attend_backward(a: Any) -> None:
         row = rows[b]
         first, T, begin, S = row[0], row[1], row[2], row[3]
         wide = whole_lanes(T)
-        transposed, weights = workspace[: d * wide].reshape(d, wide), kept_weights(a, 22, row, H)
-        by = scores[: S * wide].reshape(S, wide)
+        transposed, weights = begin_of(workspace, d, wide), kept_weights(a, 22, row, H)
+        by = begin_of(scores, S, wide)
         for h in range(H):
             p, by_y = weights[h], head(above, first, h, d)
             transpose(by_y, transposed, T)
