@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from ensue.core.compile_cache import enable_cache
 from ensue.core.compile_notice import watch
 from ensue.kernels.loop_object import emit_object
-from ensue.kernels.loops import source_stamp
+from ensue.kernels.loops import Loop, source_stamp
 
 watch()
 
@@ -38,10 +38,11 @@ def cached(compiled: Any) -> Any:
     return compiled
 
 
-class LoopSource:
-    """A function that is compiled to a loop: by ``ensue.kernels.loops``, when it is first needed."""
+class LoopSource(Loop):
+    """A loop and the function it is compiled from, when it is first needed."""
 
     def __init__(self, function: Callable[[Any], None], options: dict[str, Any]) -> None:
+        super().__init__(function.__module__, function.__name__)
         self.function, self.options = function, options
 
     def compile(self) -> Any:

@@ -121,9 +121,14 @@ class _Product(torch.autograd.Function):
         """y."""
         ctx.layer = layer
         bias = None if layer.bias is None else layer.get_buffer("bias")
-        y = x.new_empty(len(x), layer.out_features)
+        y: Tensor | None = None
         for here, weight in layer.slices():
-            y[:, here] = matmul(x, weight.to(x.dtype), None if bias is None else bias[here])
+            part: Tensor = matmul(x, weight.to(x.dtype), None if bias is None else bias[here])
+            if part.shape[1] == layer.out_features:
+                return part
+            y = x.new_empty(len(x), layer.out_features) if y is None else y
+            y[:, here] = part
+        assert y is not None
         return y
 
     @staticmethod

@@ -94,7 +94,7 @@ def source_stamp() -> str:
 def machine_stamp() -> str:
     """A digest of all else that machine code depends on: the processor, the compiler and its settings."""
     settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("NUMBA_"))
-    parts = (processor(), version("numba"), version("llvmlite"), platform.libc_ver(), settings)
+    parts = (processor(), version("numba"), version("llvmlite"), settings)
     return sha256(repr(parts).encode()).hexdigest()
 
 

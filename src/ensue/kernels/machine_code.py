@@ -75,7 +75,7 @@ class ObjectFile:
 
 def read_object(code: bytes) -> ObjectFile:
     """Read the tables of an object."""
-    if code[:6] != MAGIC or struct.unpack_from("<HH", code, 16) != (RELOCATABLE, X86_64):
+    if code[:6] != MAGIC or len(code) < 64 or struct.unpack_from("<HH", code, 16) != (RELOCATABLE, X86_64):
         raise UnsupportedObject("not an object for x86-64")
     (start,) = struct.unpack_from("<Q", code, 40)
     _, count, naming = struct.unpack_from("<HHH", code, 58)
