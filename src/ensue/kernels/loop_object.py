@@ -15,7 +15,7 @@ from llvmlite import binding, ir
 from numba.core import types
 from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.dispatcher import _FunctionCompiler
+from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import cpu_target
 
 from ensue.kernels.loops import ENTRY

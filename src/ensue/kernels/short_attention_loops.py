@@ -51,7 +51,8 @@ def softmax(p: Floats, size: int, causal: int, scale: float) -> None:
 @inner
 def begin_of(workspace: Floats, rows: int, columns: int) -> Floats:
     """The first numbers of a workspace as a matrix."""
-    return carray(pointer(np.int64(workspace.ctypes.data)), (rows, columns), np.float32)
+    matrix: Floats = carray(pointer(np.int64(workspace.ctypes.data)), (rows, columns), np.float32)
+    return matrix
 
 
 @loop
