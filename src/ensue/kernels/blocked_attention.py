@@ -21,9 +21,12 @@ from torch import Tensor
 
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.dropout import limit, new_seed
+from ensue.kernels.loops import Loops
 from ensue.kernels.packing import AttentionRows
 from ensue.kernels.short_attention import Parts, addresses, split, width
 from ensue.kernels.threads import LANES, loopable, run
+
+loops = Loops("ensue.kernels.blocked_attention_loops")
 
 MAX_TIME = 4096
 """The most queries and the most keys: beyond, a head's keys and values leave the cache."""
@@ -82,8 +85,6 @@ def reference(
 
 def mask(weights: Tensor, off: int, seed: int) -> Tensor:
     """m / (1 − p) of a seed for weights (B, H, T, S), the same each time."""
-    from ensue.kernels import blocked_attention_loops as loops  # numba takes a while to import
-
     B, H, T, S = weights.shape
     kept = torch.empty(weights.shape, dtype=torch.float32)
     run(loops.block_masks, B * T, B, H, T, S, seed, off, kept)
@@ -98,8 +99,6 @@ class _Blocked(torch.autograd.Function):
         ctx: Any, shared: tuple[int, int], rows: AttentionRows, causal: bool, off: int, seed: int, *parts: Tensor
     ) -> Tensor:
         """Y; ``shared`` are H and G."""
-        from ensue.kernels import blocked_attention_loops as loops
-
         (B, T), D, heads = parts[0].shape[:2], width(parts, *shared), shared[0]
         y = parts[0].new_empty(B, T, D)
         fixed = (B, heads, D // heads, shared[1], int(causal), rows.queries, rows.keys, seed, off, rows.table)
@@ -111,8 +110,6 @@ class _Blocked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """The gradient of each part."""
-        from ensue.kernels import blocked_attention_loops as loops
-
         parts, rows, (causal, off, seed) = ctx.saved_tensors, ctx.rows, ctx.rest
         needed, (heads, kv_heads) = ctx.needs_input_grad[5:], ctx.shared
         if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations

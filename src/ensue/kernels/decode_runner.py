@@ -21,7 +21,10 @@ from torch import Tensor, nn
 from ensue.kernels.autograd_guards import plain
 from ensue.kernels.decode_program import FEW, OUT, OUTPUTS, ROWS, CacheView, DecodeProgram, NotCompilable
 from ensue.kernels.kernel import forced
+from ensue.kernels.loops import Loops
 from ensue.kernels.threads import LANES, barrier, loopable, torch_threads
+
+decode_loops = Loops("ensue.kernels.decode_loops")
 
 CACHED = (torch.float32, torch.bfloat16)
 """Types of keys and values that a program can read."""
@@ -43,8 +46,6 @@ class DecodeRunner:
 
         One call at a time: workspaces and instructions are shared.
         """
-        from ensue.kernels import decode_loops  # importing numba takes long
-
         rows, code = len(x), self.code
         assert rows <= self.program.rows
         with self.lock:

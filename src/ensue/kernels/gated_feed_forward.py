@@ -22,8 +22,11 @@ from torch.nn import functional as F
 
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.kernel import Fast, Kernel
+from ensue.kernels.loops import Loops
 from ensue.kernels.matmul import linear, matmul, unhooked, weight_gradient
 from ensue.kernels.threads import LANES, loopable, run
+
+loops = Loops("ensue.kernels.gate_loops")
 
 GATES: dict[str, Callable[[Tensor], Tensor]] = {"swiglu": F.silu, "geglu": partial(F.gelu, approximate="tanh")}
 
@@ -54,8 +57,6 @@ def _gated(g: Tensor, u: Tensor, activation: str) -> Tensor:
     """h outside autograd; g and u are contiguous."""
     if not _can_loop(g, u):
         return _gate_reference(g, u, activation)
-    from ensue.kernels import gate_loops as loops  # importing numba takes long
-
     h = torch.empty_like(g)
     run(loops.gate, g.numel() // g.shape[-1], g.numel(), int(activation == "geglu"), g, u, h)
     return h
@@ -70,8 +71,6 @@ def _gated_backward(above: Tensor, g: Tensor, u: Tensor, activation: str, again:
         (by_g,) = torch.autograd.grad(f, held, above * u)
         f = f.detach()
         return (by_g, above * f, f * u) if again else (by_g, above * f)
-    from ensue.kernels import gate_loops as loops
-
     by_g, by_u = torch.empty_like(g), torch.empty_like(g)
     h = torch.empty_like(g) if again else by_g
     rows = g.numel() // g.shape[-1]

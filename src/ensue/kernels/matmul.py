@@ -25,7 +25,10 @@ from torch.nn import functional as F
 
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.kernel import Fast, Kernel
+from ensue.kernels.loops import Loops
 from ensue.kernels.threads import LANES, loopable, run
+
+tiles = Loops("ensue.kernels.tiles")
 
 LARGE = 1 << 27
 """The least M · D · N for oneDNN whatever M is."""
@@ -102,8 +105,6 @@ def transposed(x: Tensor) -> Tensor:
     """xᵀ, contiguous: (M, D) → (D, M)."""
     if not loopable(x) or not x.is_contiguous() or min(x.shape) < LANES:
         return x.T.contiguous()
-    from ensue.kernels import tiles  # importing numba takes long
-
     y = x.new_empty(x.shape[1], x.shape[0])
     run(tiles.transpose_matrix, *x.shape, x, y)
     return y

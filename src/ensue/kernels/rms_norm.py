@@ -20,7 +20,10 @@ from torch.nn import functional as F
 
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.kernel import Fast, Kernel
+from ensue.kernels.loops import Loops
 from ensue.kernels.threads import PART, loopable, run
+
+loops = Loops("ensue.kernels.elementwise_loops")
 
 
 def _reference(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -47,8 +50,6 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         """z."""
-        from ensue.kernels import elementwise_loops as loops  # importing numba takes long
-
         D = x.shape[-1]
         z, scale = torch.empty_like(x), x.new_empty(x.shape[:-1])
         run(loops.rms_norm, x.numel() // D, D, x, weight, x.new_tensor([epsilon]), z, scale)
@@ -59,8 +60,6 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """∂x, ∂γ."""
-        from ensue.kernels import elementwise_loops as loops
-
         x, weight, scale = ctx.saved_tensors
         if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
             plainly = partial(_reference, epsilon=ctx.epsilon)

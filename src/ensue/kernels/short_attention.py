@@ -21,8 +21,11 @@ from torch import Tensor
 
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.dropout import dropout as drop
+from ensue.kernels.loops import Loops
 from ensue.kernels.packing import AttentionRows
 from ensue.kernels.threads import LANES, ROWS, loopable, run
+
+loops = Loops("ensue.kernels.short_attention_loops")
 
 SHORT = 64
 """The most queries and the most keys: beyond, torch's kernel is as fast."""
@@ -121,8 +124,6 @@ class _Short(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, heads: int, kv_heads: int, rows: AttentionRows, causal: bool, *parts: Tensor) -> Tensor:
         """Y."""
-        from ensue.kernels import short_attention_loops as loops  # numba takes a while to import
-
         D = width(parts, heads, kv_heads)
         y, weights = parts[0].new_empty(len(parts[0]), D), parts[0].new_empty(heads * rows.weights)
         arrays = (rows.queries, rows.table, *addresses(parts, heads, kv_heads), y, D, weights)
@@ -134,8 +135,6 @@ class _Short(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """The gradient of each part."""
-        from ensue.kernels import short_attention_loops as loops
-
         weights, *parts = ctx.saved_tensors
         (heads, kv_heads), rows, needed = ctx.heads, ctx.rows, ctx.needs_input_grad[4:]
         if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations

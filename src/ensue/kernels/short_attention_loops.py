@@ -48,6 +48,13 @@ def softmax(p: Floats, size: int, causal: int, scale: float) -> None:
     p[size:] = f32(0)
 
 
+@inner
+def begin_of(workspace: Floats, rows: int, columns: int) -> Floats:
+    """The first numbers of a workspace as a matrix."""
+    matrix: Floats = carray(pointer(np.int64(workspace.ctypes.data)), (rows, columns), np.float32)
+    return matrix
+
+
 @loop
 def attend(a: Any) -> None:
     """Y = P V, (M, D), and Pᵀ = softmax(K Qᵀ / √d) of each row."""
@@ -61,7 +68,7 @@ def attend(a: Any) -> None:
         row = rows[b]
         first, T, begin, S, size = row[0], row[1], row[2], row[3], row[4]
         wide = whole_lanes(T)
-        transposed, weights = workspace[: d * wide].reshape(d, wide), kept_weights(a, 17, row, H)
+        transposed, weights = begin_of(workspace, d, wide), kept_weights(a, 17, row, H)
         for h in range(H):
             p, g = weights[h], h // shared
             transpose(head(query, first, h, d), transposed, T)
@@ -107,8 +114,8 @@ def attend_backward(a: Any) -> None:
         row = rows[b]
         first, T, begin, S = row[0], row[1], row[2], row[3]
         wide = whole_lanes(T)
-        transposed, weights = workspace[: d * wide].reshape(d, wide), kept_weights(a, 23, row, H)
-        by = scores[: S * wide].reshape(S, wide)
+        transposed, weights = begin_of(workspace, d, wide), kept_weights(a, 23, row, H)
+        by = begin_of(scores, S, wide)
         for h in range(H):
             p, by_y, g, alone = weights[h], head(above, first, h, d), h // shared, h % shared == 0
             transpose(by_y, transposed, T)
