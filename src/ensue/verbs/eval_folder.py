@@ -110,5 +110,10 @@ def file_name(text: str) -> str:
 
 
 def _is_result(one: Any) -> bool:
-    needed = (*IDENTITY, "kind", "measure", "settings", "figures")
-    return isinstance(one, dict) and all(key in one for key in needed)
+    """Whether all is there that tables and charts show."""
+    needed = (*IDENTITY, "kind", "measure", "settings", "figures", "examples", "examples_per_second")
+    if not isinstance(one, dict) or not all(key in one for key in needed):
+        return False
+    figures, settings = one["figures"], one["settings"]
+    measured = figures.get(one["measure"]) if isinstance(figures, dict) else None
+    return isinstance(settings, dict) and isinstance(measured, dict) and {"value", "error"} <= measured.keys()

@@ -31,7 +31,7 @@ def ask(
     saved: SavedAnswers | None = None,
 ) -> Records:
     """Return the records of a task's prompts; those that are saved are not asked again."""
-    saved = saved or SavedAnswers()
+    saved = SavedAnswers() if saved is None else saved
     order = sorted(
         prompts, key=lambda one: (one.shots, sum(len(context) + len(option) for context, option in one.pairs))
     )
