@@ -83,6 +83,6 @@ def test_several_threads_add_whole_lines(tmp_path):
     saved = SavedAnswers(tmp_path / "a.partial.jsonl", SETTINGS)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: saved.add([n, 0], [{"text": str(n) * 5000}]), range(60)))
-    assert [json.loads(line) for line in saved.path.read_text().splitlines()][0] == {"settings": SETTINGS}
+    assert json.loads(saved.path.read_text().splitlines()[0]) == {"settings": SETTINGS}
     again = SavedAnswers(saved.path, SETTINGS)
     assert all(again.get([n, 0]) == [{"text": str(n) * 5000}] for n in range(60))
