@@ -1,16 +1,19 @@
 """What rounding weights to 4 bits costs on a data set, estimated without the weights before they were rounded.
 
 python -m benchmarks.quality.weight_noise --run RUN --data FOLDER [--task arc-easy] [--limit 1000] [--seeds 2]
+    [--before EVAL/arc-easy-0.jsonl]
 
 Rounding moves a weight by at most half a step, s_jg / 2, and about uniformly. Here each 4-bit weight is moved once
 more, by independent uniform noise of that size. A second error like the first one costs about as much as the first one
 did, so the drop of the score estimates what is lost between 16-bit and 4-bit weights. The same questions are asked, and
-the error is that of the difference for each question.
+the error is that of the difference for each question. ``--before`` has the answers of the run as it is, from
+``ensue eval --out``.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 from pathlib import Path
 
@@ -56,6 +59,7 @@ def main() -> None:
     parser.add_argument("--task", default="arc-easy")
     parser.add_argument("--limit", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--before", type=Path)
     chosen = parser.parse_args()
     task = find_task(chosen.task, chosen.data)
     prompts = make_prompts(task, ShotDrawer(task.examples, 0, 0), select(task.size, chosen.limit, 0))
@@ -63,7 +67,12 @@ def main() -> None:
     for seed in range(-1, chosen.seeds):
         run = ensue.load(chosen.run)
         count = 0 if seed < 0 else move_weights(run.model, seed)
-        records = ask(Prompter(run), task, prompts)
+        if seed < 0 and chosen.before is not None:
+            lines = map(json.loads, chosen.before.read_text(encoding="utf-8").splitlines())
+            known = {one["index"]: one for one in lines}
+            records = [known[one.index] for one in prompts]
+        else:
+            records = ask(Prompter(run), task, prompts)
         right.append({name: [one["right"][name] for one in records] for name in ("acc", "acc_norm")})
         print(seed, count, {name: statistics.fmean(values) for name, values in right[-1].items()}, flush=True)
     rows = []

@@ -119,7 +119,7 @@ def make_problems(
 ) -> list[Problem]:
     """Make problems of records of one form; ``places`` are their files and lines, for messages.
 
-    Shots are the data set's own, or the first of ``shots_from``.
+    Shots are the data set's own, or the first of ``shots_from`` that are not the question.
     """
     places = places or [f"problem {number}" for number in range(1, len(records) + 1)]
     if not records:
@@ -153,15 +153,20 @@ def _mbpp(records: Sequence[Record], shots: int, places: Sequence[str], pool: Se
     whole = {*MBPP_SHOTS, *MBPP_TEST} <= set(numbers)
     asked = [numbers[number] for number in MBPP_TEST] if whole else list(range(len(records)))
     if pool:
-        shown = [(record, f"shot {number}") for number, record in enumerate(pool[:shots], 1)]
+        solved = [(record, f"shot {number}") for number, record in enumerate(pool, 1)]
     else:
         usual = [numbers[number] for number in MBPP_SHOTS if whole]
-        order = [*usual, *(index for index in range(len(records)) if index not in usual)]
-        shown = [(records[index], places[index]) for index in order[:shots]]
-        asked = [index for index in asked if index not in order[:shots]]
-    if len(shown) < shots or not asked:
+        order = [*usual, *(index for index in range(len(records)) if index not in usual)][:shots]
+        solved = [(records[index], places[index]) for index in order]
+        asked = [index for index in asked if index not in order]
+    problems = []
+    for index in asked:
+        shown = [one for one in solved if one[0].get("text") != records[index].get("text")][:shots] if pool else solved
+        if len(shown) == shots:
+            problems.append(_mbpp_problem(records[index], places[index], shown))
+    if len(problems) < len(asked) or not asked:
         raise InputError(f"there are {len(pool or records)} problems, too few for {shots} shots", hint="use fewer")
-    return [_mbpp_problem(records[index], places[index], shown) for index in asked]
+    return problems
 
 
 def _mbpp_problem(record: Record, where: str, shots: Sequence[tuple[Record, str]]) -> Problem:
