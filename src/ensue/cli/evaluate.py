@@ -82,7 +82,7 @@ def evaluate(
     if out is None:
         warn("note: --out FOLDER keeps all prompts and answers")
     else:
-        print_line(f"\nwrote {escape_controls(out)}")
+        print_line(f"\nall prompts and answers: {escape_controls(out)}; chart: {escape_controls(out / 'eval.html')}")
 
 
 def _counts(text: str) -> list[int]:
@@ -116,7 +116,9 @@ def _print_results(result: Mapping[str, Any]) -> None:
             ]
         )
     columns = ["task", "shots", "questions", "measure", "score", "error", "chance", "per second", "others"]
-    print_table([*(["run"] if several else []), *columns], rows)
+    named = [*(["run"] if several else []), *columns]
+    filled = [n for n, name in enumerate(named) if name not in ("chance", "others") or any(row[n] for row in rows)]
+    print_table([named[n] for n in filled], [[row[n] for n in filled] for row in rows])
     for one in result["results"]:
         if outcomes := one.get("outcomes"):
             run = f"{one['run']}, " * several
