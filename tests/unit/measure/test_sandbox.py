@@ -127,6 +127,10 @@ def test_harm_is_forbidden(harm, tmp_path):
         "{tracer}\ndel sys.modules['sys']\nimport sys\nsys._getframe(1).f_trace = tracer\nsys.settrace(tracer)",
         "{tracer}\nimport gc\nfor one in gc.get_objects():\n    for each in gc.get_referents(one):\n"
         "        if getattr(each, '__name__', '') == 'settrace': each(tracer)\nsys._getframe(1).f_trace = tracer",
+        "{tracer}\nimport threading\nsys._getframe(1).f_trace = tracer\nthreading.settrace_all_threads(tracer)",  # 3.12
+        "import sys\ndef line(code, number):\n    tracer(sys._getframe(1), 'line', None)\n{tracer}\n"
+        "one, lines = sys.monitoring, sys.monitoring.events.LINE\none.use_tool_id(1, 'x')\n"  # 3.12
+        "one.register_callback(1, lines, line)\none.set_events(1, lines)",
     ],
 )
 def test_a_program_that_ends_early_or_plays_tricks_does_not_pass(early):

@@ -27,8 +27,8 @@ MAX_MESSAGE = 300
 MODULE = "candidate"
 """The name of the module that the code becomes. It is not __main__, so that a main part does not run."""
 
-TRACING = ("settrace", "setprofile", "monitoring")
-"""What of ``sys`` sets functions that see every line, or could."""
+TRACING = ("settrace", "setprofile", "_settraceallthreads", "_setprofileallthreads", "register_callback")
+"""What of ``sys`` and ``sys.monitoring`` (Python 3.12) sets functions that are called at every line, or could."""
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
 SECCOMP_MODE_FILTER, SIGKILL = 2, 9
 CAPSET, CAPABILITY_VERSION = {"x86_64": 126, "aarch64": 91}, 0x20080522
@@ -117,7 +117,8 @@ def give_up_rights(spec: Mapping[str, Any]) -> None:
 
 def forbid_tracing() -> None:
     """Replace what sets trace functions, in ``sys`` and in the copy that importing it again would restore."""
-    tracing = [(name, getattr(sys, name)) for name in TRACING if hasattr(sys, name)]
+    owners = (sys, getattr(sys, "monitoring", None))
+    tracing = [(name, getattr(owner, name)) for owner in owners for name in TRACING if hasattr(owner, name)]
     for found in gc.get_objects():
         for name, value in tracing if type(found) is dict else ():
             if found.get(name) is value:
