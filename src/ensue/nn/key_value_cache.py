@@ -200,7 +200,8 @@ class KeyValueCache(State):
         if each == 1 or not self.even or not self.used or not regular:
             own = self.separate()
             keys, values, lengths = (part.index_select(0, index) for part in (own.keys, own.values, own.lengths))
-            return KeyValueCache(keys, values, lengths, own.used, own.even)
+            used = own.used if own.even or not len(lengths) else int(lengths.max())  # the longest may have left
+            return KeyValueCache(keys, values, lengths, used, own.even)
         keys, values = self.keys, self.values
         if len(groups) < len(keys):
             keys, values = keys.index_select(0, groups), values.index_select(0, groups)
@@ -239,14 +240,18 @@ class KeyValueCache(State):
 
     @classmethod
     def joined(cls, states: Sequence[KeyValueCache]) -> KeyValueCache:
-        """Rows of several caches as one; they may have different lengths."""
+        """Rows of several caches as one; they may have different lengths.
+
+        A buffer of more than twice the longest row is cut: longer rows were there once, and rows may join for ever.
+        """
         states = [state.separate() for state in states]
-        capacity = max(state.keys.shape[2] for state in states)
+        used = max(state.used for state in states)
+        capacity = min(max(state.keys.shape[2] for state in states), max(2 * used, CAPACITY))
         return KeyValueCache(
             torch.cat([_wide(state.keys, capacity) for state in states]),
             torch.cat([_wide(state.values, capacity) for state in states]),
             torch.cat([state.lengths for state in states]),
-            max(state.used for state in states),
+            used,
             even=False,
         )
 
@@ -274,7 +279,7 @@ def _grown(capacity: int) -> int:
 
 
 def _wide(buffer: Tensor, capacity: int) -> Tensor:
-    """(B, H, …, d) → (B, H, C, d), zeros at the end."""
+    """(B, H, …, d) → (B, H, C, d), with zeros at the end, or cut."""
     return F.pad(buffer, (0, 0, 0, capacity - buffer.shape[2]))
 
 
