@@ -72,6 +72,13 @@ class GGUFFile:
         value = self.values.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
+    def flag(self, key: str, default: bool) -> bool:
+        """Return a value of the metadata that is true or false; ``default`` if there is none."""
+        value = self.values.get(key, default)
+        if not isinstance(value, bool):
+            raise InputError(f"{key} is not true or false", where=str(self.path), hint="the file may be damaged")
+        return value
+
     def blocks(self, name: str) -> np.ndarray:
         """Return the blocks of a tensor as they are in the file, (rows, blocks in a row, bytes of a block), uint8."""
         entry = self.tensors[name]
