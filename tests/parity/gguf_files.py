@@ -1,6 +1,7 @@
 """GGUF files of tiny random models of transformers, written by the package gguf with its own names of tensors."""
 
 import math
+from itertools import pairwise
 
 import hub_decoders
 import numpy as np
@@ -122,7 +123,8 @@ def write_file(path, case):
 def frequency_factors(config, width):
     """What the speeds of rotation of Llama 3.1 are divided by."""
     scaling = config.rope_scaling
-    context, low, high = (scaling[f"{one}"] for one in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor"))
+    names = ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
+    context, low, high = (scaling[name] for name in names)
     found = []
     for speed in config.rope_theta ** -(torch.arange(0, width, 2, dtype=torch.float32) / width):
         wave = 2 * math.pi / float(speed)
@@ -136,7 +138,7 @@ def spm_tokens(text, scores):
     """SentencePiece's BPE as its equation: join the neighbours with the best score, the leftmost first."""
     parts = list(text.replace(" ", "▁"))
     while True:
-        pairs = [(-scores[a + b], at) for at, (a, b) in enumerate(zip(parts, parts[1:])) if a + b in scores]
+        pairs = [(-scores[a + b], at) for at, (a, b) in enumerate(pairwise(parts)) if a + b in scores]
         if not pairs:
             break
         at = min(pairs)[1]

@@ -1,4 +1,4 @@
-"""GGUF files that the package gguf wrote of transformers' models: logits are equal, and written again the tensors are."""
+"""GGUF files that the package gguf wrote of transformers' models: the same logits, and the same tensors again."""
 
 import gguf_files
 import numpy as np
@@ -39,14 +39,14 @@ def test_a_file_there_and_back(case, tmp_path):
         assert data.shape == two[name].shape
         assert np.allclose(data, two[name], rtol=1e-5, atol=1e-7), name
     before, after = (read_gguf(tmp_path / name).values for name in ("x.gguf", "again.gguf"))
-    architecture = before["general.architecture"]
-    for key in (key for key in before if key.startswith(f"{architecture}.")):
-        default = (("head" in key or "length" in key) and key not in after) or key.endswith("scaling.type")
-        assert default or same(after[key], before[key]), key
-    for key in ("tokens", "token_type", "model", "add_bos_token", "bos_token_id", "eos_token_id"):
-        assert list(np.ravel(before[f"tokenizer.ggml.{key}"])) == list(
-            np.ravel(after[f"tokenizer.ggml.{key}"])[: np.size(before[f"tokenizer.ggml.{key}"])]
-        )
+    for key in set(before) & set(after) - {"general.name"}:
+        if isinstance(before[key], int | float | str):
+            assert same(after[key], before[key]), key
+    left = {key.partition(".")[2] for key in set(before) - set(after)}
+    assert left <= {"attention.key_length", "attention.value_length"}  # where they are hidden / heads
+    count = len(before["tokenizer.ggml.tokens"])
+    assert after["tokenizer.ggml.tokens"][:count] == before["tokenizer.ggml.tokens"]
+    assert after["tokenizer.ggml.token_type"][:count].tolist() == before["tokenizer.ggml.token_type"].tolist()
     tokens = run.tokenizer.encode(TEXT).tolist()
     assert gguf_tokenizer(read_gguf(tmp_path / "again.gguf")).encode(TEXT).tolist() == tokens
 

@@ -6,7 +6,7 @@
     padding to ``general.alignment``, then the tensors' data
 
 All numbers are little-endian. Nothing in the file is trusted: every count and length is compared with what is left of
-the file before anything is made of it, and tensors must lie within the file without overlapping.
+the file before anything is made of it, and tensors must fill the rest of the file without gaps or overlaps.
 """
 
 from __future__ import annotations
@@ -229,7 +229,11 @@ def _placed(
         entry = placed[name]
         if entry.offset < end:
             raise _Damage(f"{name} overlaps the tensor before it")
+        if entry.offset - end >= alignment:
+            raise _Damage(f"there is a gap before {name}")
         end = entry.offset + entry.bytes
         if end > size:
             raise _Damage(f"it ends within {name}")
+    if placed and size - end >= alignment:
+        raise _Damage(f"it has {size - end:,} bytes after its last tensor")
     return placed

@@ -41,6 +41,16 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     **{"attention.causal": (True,), "rope.scaling.attn_factor": (1,), "logit_scale": (0, 1)},
 }
 """Keys that may be there if they say nothing, and what they say then."""
+TOKENIZER_KEYS = {
+    *(f"ggml.{one}" for one in ("model", "pre", "tokens", "token_type", "token_type_count", "scores", "merges")),
+    *(f"ggml.add_{one}" for one in ("bos_token", "eos_token", "sep_token", "space_prefix")),
+    *("ggml.remove_extra_whitespaces", "ggml.precompiled_charsmap", "ggml.added_tokens", "ggml.seperator_token_id"),
+    *(f"ggml.{one}_token_id" for one in ("bos", "eos", "eot", "eom", "unknown", "padding", "mask", "cls", "sep")),
+    *(f"ggml.{one}_token_id" for one in ("prefix", "suffix", "middle", "separator")),
+    *(f"ggml.fim_{one}_token_id" for one in ("pre", "suf", "mid", "pad", "rep", "sep")),
+}
+OTHER_TOKENIZER_KEYS = ("chat_template", "huggingface.json", "rwkv.world")
+"""Keys of tokenizers, without tokenizer in front."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +76,7 @@ ARCHITECTURES = {
         fixed={"norm": "sandwich-rms", "feed": "geglu", "qk_norm": True}, keys=(WINDOW, PATTERN, LOCAL_BASE)
     ),
 }
+MODEL_KEYS = KNOWN.union(*(one.keys for one in ARCHITECTURES.values()))
 
 
 def decoder_config(file: GGUFFile) -> LlamaConfig:
@@ -120,8 +131,12 @@ def _check_keys(file: GGUFFile, name: str) -> None:
     if "token_embd.weight" not in file.tensors:
         raise InputError("has no token_embd.weight", where=str(file.path))
     for key, value in file.values.items():
-        own = key.removeprefix(f"{name}.")
-        if own == key or own in KNOWN or own in ARCHITECTURES[name].keys:
+        first, _, own = key.partition(".")
+        text = first == "tokenizer" or own.startswith(("ggml.", "chat_template"))
+        named = own in TOKENIZER_KEYS or own.startswith(OTHER_TOKENIZER_KEYS)
+        if (text and not (first == "tokenizer" and named)) or (first != name and own in MODEL_KEYS):
+            raise InputError(f"{key[:80]!r} is not known", where=str(file.path), hint="the file may be damaged")
+        if first != name or own in KNOWN or own in ARCHITECTURES[name].keys:
             continue
         if own not in NEUTRAL or isinstance(value, np.ndarray) or value not in NEUTRAL[own]:
             raise InputError(f"{key[:80]} = {shown(_plain(value))} is not supported", where=str(file.path))
@@ -188,8 +203,7 @@ def frequency_factors(scaling: str, width: int, base: float) -> torch.Tensor:
 def _value(file: GGUFFile, key: str, default: Any, kind: type) -> Any:
     """A value of the metadata, of this type."""
     value = file.values.get(key, default)
-    numbers = (int, float) if kind is float else (kind,)
-    if value is None or isinstance(value, bool) or not isinstance(value, numbers):
+    if value is None or isinstance(value, bool) or not isinstance(value, kind):
         what = f"has no {key}" if value is None else f"{key} is {str(value)[:40]!r}"
         raise InputError(what, where=str(file.path))
     return value
