@@ -43,6 +43,8 @@ ODD_TEXTS = (
     *("", " ", "  ", "\n" * 50, "a" * 200, "=" * 77 + "-" * 91 + "hahahaha" * 9, " 123456789 3.14159e-10\t\t\tx"),
     *("naïve café 𝔹 🎈👩‍👩‍👧 日本語テキスト ﷽ \x01 \u200b é", "<bos> <eos><unk><table><tr>x</tr><start_of_turn>user"),
 )
+END_NAME = "</s>"
+"""Gemma's tag of HTML, which its file calls user-defined, and which llama.cpp makes a control token by its name."""
 STEMS = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma3": "Gemma3"}
 
 
@@ -168,15 +170,16 @@ def compare_tokens(path: Path, folder: Path) -> dict[str, Any]:
     texts = [file.read_text(encoding="utf-8") for file in files]
     letters = "ab =-\n\t<>étü日🎈xX0 "
     texts += [*ODD_TEXTS, *("".join(chance.choices(letters, k=chance.randint(1, 120))) for _ in range(500))]
-    wrong, count, special = 0, 0, 0
+    wrong, count, special, named = 0, 0, 0, 0
     for text in texts:
         ids = tokenizer.encode(text).tolist()
         wanted = theirs.tokenize(text.encode(), add_bos=False, special=False)
         wrong, count = wrong + (ids != wanted), count + len(wanted)
+        named += ids != wanted and END_NAME in text
         special += not set(tokenizer.named.values()).isdisjoint(ids)
         assert tokenizer.decode(ids) == text
     begins = theirs.tokenize(b"a", add_bos=True, special=False)[0] == tokenizer.begin
-    figures = {"texts": len(texts), "tokens": count, "texts_with_other_tokens": wrong}
+    figures = {"texts": len(texts), "tokens": count, "texts_with_other_tokens": wrong, f"of_these_with_{END_NAME}": named}
     return {"file": path.name, **figures, "texts_with_special_tokens": special, "same_begin_token": begins}
 
 
