@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from ensue.core.errors import InputError
-from ensue.exchange.gguf.writing import check_writable
+from ensue.exchange.gguf.settings import architecture_of
 from ensue.kernels import attention, capped_cross_entropy
 from ensue.kernels.attention import attend_cached, attention_weights
 from ensue.kernels.int8 import quantise
@@ -136,7 +136,7 @@ def test_caps_are_refused_where_they_make_no_sense_or_have_no_form():
         GPTConfig(vocabulary=5, logit_cap=float("inf"))
     for name in ("attention_cap", "logit_cap"):
         with pytest.raises(InputError, match=name):
-            check_writable(LlamaConfig(vocabulary=5, **{name: 3.0}))
+            architecture_of(LlamaConfig(vocabulary=5, **{name: 3.0}))
 
 
 def test_dropout_of_capped_attention_is_random():
