@@ -3,8 +3,8 @@
 python -m benchmarks.quality.few_shot --run RUN --data FOLDER [--limit 200] [--shots 0,1,4] [--out FOLDER]
 
 Evaluates with ``ensue eval``. An --out that holds results already is continued, and all that it holds is recorded, so
-that tasks can have other limits. Published: the model's card, and an
-evaluation with lm-evaluation-harness, both of the weights before they were quantised to 4 bits.
+that tasks can have other limits. Published: the model's card (lighteval, ``acc_norm``), and an evaluation with
+lm-evaluation-harness, both of the weights before they were quantised to 4 bits.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from benchmarks.record import record
 
 TASKS = ("arc-easy", "arithmetic", "translation", "trivia", "lambada", "boolq", "piqa", "hellaswag")
 PUBLISHED: dict[str, dict[str, float]] = {
-    "arc-easy": {"lm-eval": 0.541},
-    "piqa": {"card": 0.663, "lm-eval": 0.669},
-    "hellaswag": {"card": 0.409, "lm-eval": 0.430},
+    "arc-easy": {"lm-eval acc": 0.541},
+    "piqa": {"card acc_norm": 0.663, "lm-eval acc_norm": 0.669},
+    "hellaswag": {"card acc_norm": 0.409, "lm-eval acc_norm": 0.430},
 }
 
 

@@ -1,6 +1,6 @@
 """Everything that is promised about reliability, measured in one go and printed as one table; within an hour.
 
-python -m benchmarks.reliability [--short] [--only budget,damage,files,server]
+python -m benchmarks.reliability [--short] [--only budget,damage,files,gguf_files,sandbox,server]
 
 Ends with 1 if something does not hold. ``--short`` takes a quarter of the time: fewer rounds, cases and requests.
 """
@@ -19,6 +19,8 @@ PARTS = {
     "budget": "budgets, threads and races beside busy processes; killed and resumed",
     "damage": "damaged run folders and checkpoints; killed while saving",
     "files": "hostile files of every kind",
+    "gguf_files": "GGUF files with changed bits",
+    "sandbox": "programs that attack the sandbox of generated code",
     "server": "clients that do not read; memory over many requests",
 }
 

@@ -172,7 +172,7 @@ def changed(data: bytes, suffix: str, chance: random.Random) -> bytes:
         return gzip.compress(changed(gzip.decompress(data), "", chance), 1)
     if suffix == ".safetensors" and chance.random() < 0.7:
         return change_safetensors(data, chance)
-    if suffix in (".safetensors", ".bin") or chance.random() < 0.2:
+    if suffix in (".safetensors", ".bin", ".gguf") or chance.random() < 0.2:
         return change_bytes(data, chance)
     text = TEXT_CHANGES.get(suffix, change_line)(data.decode(), chance)
     return text.encode("utf-8", "surrogatepass")

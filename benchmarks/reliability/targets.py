@@ -16,6 +16,7 @@ from typing import Any
 
 import ensue
 from benchmarks.reliability import samples
+from benchmarks.reliability.gguf_samples import gguf_files
 from ensue.core import run_files
 from ensue.core.errors import InputError
 from ensue.core.manifest import MANIFEST, damaged_files, read_manifest
@@ -94,6 +95,7 @@ class Workshop:
         self.tokenizers = samples.tokenizer_files(folder / "tokenizers")
         self.hub = samples.hub_folders(self.runs, folder / "hub")
         self.exchanged = samples.exchange_files(self.runs, folder / "exchange")
+        self.gguf = gguf_files(folder / "gguf")
         self.races = samples.races(self.runs, folder / "races")
 
     def targets(self) -> list[Target]:
@@ -143,6 +145,8 @@ class Workshop:
         for name, path in self.exchanged.items():
             read = read_arpa if "arpa" in name else read_word2vec
             found.append(Target(name, (path,), lambda path=path, read=read: read(path), (path,)))
+        for name, path in self.gguf.items():
+            found.append(Target(f"gguf {name}", (path,), lambda path=path: self._converted(path), (path,)))
         for name, path in self.tokenizers.items():
             found.append(Target(f"tokenizer {name}", (path,), lambda path=path: use_tokenizer(path), (path.parent,)))
         return found

@@ -1,12 +1,13 @@
 """Training steps of small models as people train them first, against loops of plain PyTorch, in turns.
 
-python -m benchmarks.speed.small [--short] [--only gpt gru lstm] [--rounds N]
+python -m benchmarks.speed.small [--short] [--only gpt llama gru lstm] [--rounds N]
 
 The sizes are those of ``ensue fit`` without settings, on characters. ``gpt`` has rotary positions, ``gpt, learned`` has
 those of its peers. Ours is ``ensue.train.update.update``, which the training loop calls: batches, zeroing, forward,
 backward, the norm of the gradients, clipping, AdamW and the state. The peers are loops as people write them, over the
 same batches: nanoGPT's equations (learned positions, gelu, tied output, scaled_dot_product_attention, weight decay of
-matrices only), and embedding, ``nn.LSTM`` or ``nn.GRU``, and a linear layer; both with clip_grad_norm_ and fused AdamW.
+matrices only), Llama's (``nn.RMSNorm``, rotary positions, shared key–value heads by ``enable_gqa``, SwiGLU, no biases),
+and embedding, ``nn.LSTM`` or ``nn.GRU``, and a linear layer; all with clip_grad_norm_ and fused AdamW.
 An LSTM is torch's own kernel on both sides: what ours saves is around it.
 First losses differ by what weights each begins with; all have to be near log V, and to fall.
 """
@@ -26,6 +27,7 @@ from torch.nn import functional as F
 from benchmarks.turns import Contest, Mark, Round, Work, hold
 from ensue.core.memory import keep_freed_memory
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.models.llama import LlamaConfig, LlamaLanguageModel
 from ensue.models.recurrent import GRULanguageModel, LSTMConfig, LSTMLanguageModel, RecurrentConfig
 from ensue.train.checkpoints import Checkpoints
 from ensue.train.objectives import next_token_loss
@@ -36,12 +38,27 @@ from ensue.train.update import update
 
 VOCABULARY, RATE, DECAY, CLIP = 66, 1e-3, 0.1, 1.0
 WIDTH, LAYERS, HEADS, CONTEXT, HIDDEN = 128, 4, 4, 64, 256
-SHAPES = {"gpt": (12, CONTEXT), "gpt, learned": (12, CONTEXT), "gru": (12, 32), "lstm": (12, 32)}
+KV_HEADS, INNER = 2, 352
+"""Of llama: heads of keys and values, and the inner width of its feed-forward network."""
+SHAPES = {
+    "gpt": (12, CONTEXT),
+    "gpt, learned": (12, CONTEXT),
+    "llama": (12, CONTEXT),
+    "gru": (12, 32),
+    "lstm": (12, 32),
+}
 """Rows and tokens of a batch."""
 NANOGPT = "nanoGPT's equations in a plain loop"
-LOOPS = {"gru": "nn.GRU in a plain loop", "lstm": "nn.LSTM in a plain loop"}
-MARKS = {"gpt": 1.3, "gpt, learned": 1.3, "gru": 1.2, "lstm": 1.2}
-STEPS = {"gpt": 60, "gpt, learned": 60, "gru": 150, "lstm": 150}
+LOOPS = {
+    "llama": "Llama's equations in a plain loop",
+    "gru": "nn.GRU in a plain loop",
+    "lstm": "nn.LSTM in a plain loop",
+}
+MARKS = {"gpt": 1.3, "gpt, learned": 1.3, "llama": 1.3, "gru": 1.2, "lstm": 1.2}
+STEPS = {"gpt": 60, "gpt, learned": 60, "llama": 60, "gru": 150, "lstm": 150}
+
+
+RECURRENT = ("gru", "lstm")
 
 
 class Batch(NamedTuple):
@@ -66,7 +83,7 @@ class Batches:
         chance = torch.Generator().manual_seed(0)
         steps = torch.randint(-1, 2, (50, self.rows, time + 1), generator=chance)
         self.text = steps.cumsum(-1).add_(VOCABULARY // 2).remainder_(VOCABULARY)
-        self.carries = "gpt" not in name
+        self.carries = name in RECURRENT
 
     def batch(self, number: int) -> Batch:
         text = self.text[number % len(self.text)]
@@ -108,6 +125,52 @@ class NanoGPT(nn.Module):
         return self.head(self.norm(self.blocks(x))), None
 
 
+def rotated(x: Tensor) -> Tensor:
+    """Rotary positions of heads (B, H, T, d)."""
+    half = x.shape[-1] // 2
+    rates = 10000.0 ** (-torch.arange(half) / half)
+    angles = torch.arange(x.shape[2])[:, None] * rates.repeat(2)  # (T, d)
+    left, right = x.chunk(2, dim=-1)
+    return x * angles.cos() + torch.cat([-right, left], dim=-1) * angles.sin()
+
+
+class LlamaBlock(nn.Module):
+    """x + Attention(RMSNorm(x)), then x + W_2 (silu(W_g z) ∘ W_1 z), z = RMSNorm(x)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm_1, self.norm_2 = nn.RMSNorm(WIDTH, 1e-5), nn.RMSNorm(WIDTH, 1e-5)
+        self.sizes = [WIDTH, *[WIDTH // HEADS * KV_HEADS] * 2]
+        self.project, self.out = nn.Linear(WIDTH, sum(self.sizes), False), nn.Linear(WIDTH, WIDTH, False)
+        self.gate, self.up = nn.Linear(WIDTH, INNER, False), nn.Linear(WIDTH, INNER, False)
+        self.down = nn.Linear(INNER, WIDTH, False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.project(self.norm_1(x)).split(self.sizes, dim=-1)
+        q, k, v = (one.unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2) for one in parts)
+        y = F.scaled_dot_product_attention(rotated(q), rotated(k), v, is_causal=True, enable_gqa=True)
+        x = x + self.out(y.transpose(1, 2).flatten(2))
+        z = self.norm_2(x)
+        return x + self.down(F.silu(self.gate(z)) * self.up(z))
+
+
+class Llama(nn.Module):
+    """An embedding, blocks, a last norm, and the embedding again as the output layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(VOCABULARY, WIDTH)
+        self.blocks = nn.Sequential(*(LlamaBlock() for _ in range(LAYERS)))
+        self.norm, self.head = nn.RMSNorm(WIDTH, 1e-5), nn.Linear(WIDTH, VOCABULARY, bias=False)
+        for weight in self.parameters():
+            if weight.dim() > 1:
+                nn.init.normal_(weight, std=0.02)
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens: Tensor, state: None) -> tuple[Tensor, None]:
+        return self.head(self.norm(self.blocks(self.embed(tokens)))), None
+
+
 class PlainRecurrent(nn.Module):
     """Embedding, torch's recurrent layer, and the embedding again as the output layer."""
 
@@ -131,6 +194,8 @@ def our_model(name: str) -> nn.Module:
         return GRULanguageModel(RecurrentConfig(vocabulary=VOCABULARY, hidden=HIDDEN))
     positions = "learned" if "learned" in name else "rotary"
     shape = {"layers": LAYERS, "heads": HEADS, "hidden": WIDTH, "context": CONTEXT}
+    if name == "llama":
+        return LlamaLanguageModel(LlamaConfig(vocabulary=VOCABULARY, kv_heads=KV_HEADS, inner=INNER, **shape))  # type: ignore[arg-type]
     return GPTLanguageModel(GPTConfig(vocabulary=VOCABULARY, positions=positions, **shape))  # type: ignore[arg-type]
 
 
@@ -163,8 +228,8 @@ def ours(name: str, steps: int) -> Work:
 def theirs(name: str, steps: int) -> Work:
     """The same as people write it."""
     torch.manual_seed(0)
-    layers = {"lstm": nn.LSTM, "gru": nn.GRU}
-    model = PlainRecurrent(layers[name]) if name in layers else NanoGPT()
+    makers = {"lstm": partial(PlainRecurrent, nn.LSTM), "gru": partial(PlainRecurrent, nn.GRU), "llama": Llama}
+    model: nn.Module = makers.get(name, NanoGPT)()
     weights = [weight for weight in model.parameters() if weight.dim() > 1]
     rest = [weight for weight in model.parameters() if weight.dim() < 2]
     groups = [{"params": weights, "weight_decay": DECAY}, {"params": rest, "weight_decay": 0.0}]
@@ -201,8 +266,10 @@ def agree(done: dict[str, list[Round]]) -> dict[str, Any]:
 
 def flops(name: str) -> float:
     """Of a token's products, forward and twice that on the way back."""
-    if "gpt" in name:
-        return 6.0 * (12 * LAYERS * WIDTH * WIDTH + VOCABULARY * WIDTH + LAYERS * WIDTH * CONTEXT)
+    if name not in RECURRENT:
+        project = (1 + 2 * KV_HEADS / HEADS if name == "llama" else 3) * WIDTH
+        layer = WIDTH * (project + WIDTH + (3 * INNER if name == "llama" else 8 * WIDTH))
+        return 6.0 * (LAYERS * layer + VOCABULARY * WIDTH + LAYERS * WIDTH * CONTEXT)
     return 6.0 * ({"lstm": 8, "gru": 6}[name] * HIDDEN * HIDDEN + VOCABULARY * HIDDEN)
 
 
@@ -215,7 +282,7 @@ def main() -> None:
     for name in typed.only:
         steps, peer = STEPS[name] // (3 if typed.short else 1), LOOPS.get(name, NANOGPT)
         rows, tokens = SHAPES[name]
-        size = f"{LAYERS} layers, width {WIDTH}" if "gpt" in name else f"1 layer, width {HIDDEN}"
+        size = f"{LAYERS} layers, width {WIDTH}" if name not in RECURRENT else f"1 layer, width {HIDDEN}"
         hold(
             Contest(
                 result="small_speed",

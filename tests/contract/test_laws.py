@@ -59,6 +59,7 @@ VARIANTS = {
             (4, 3, {"qkv_bias": True, "rope_scaling": "linear:factor=2"}),
             (2, 16, {"attention": "local:span=5"}),
             (2, 16, {"attention": "local:span=3:base=100,full", "rope_scaling": "linear:factor=2", **GEMMA}),
+            (2, 16, {"attention": "local:span=3,full", **GEMMA, "attention_cap": 0.1, "logit_cap": 0.2}),
             (1, 4, {"attention": "local:span=3*2,full", "qk_norm": True}),
         )
     ],

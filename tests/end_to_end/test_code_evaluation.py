@@ -127,16 +127,39 @@ LINES = Path(library.__file__).parent.joinpath("data", "code_problems.jsonl").re
 
 
 @protected
-def test_what_was_run_is_kept_when_the_user_stops(monkeypatch):
-    def stopped(run, prompts, how, *, finished, **_):
-        finished(0, 0, Completion("\n    return a + b\n", 1, 0.0, "stop"))
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("kill_at", [1, 3, 5])
+def test_programs_that_were_run_are_kept_when_the_user_stops_and_the_same_call_continues(kill_at, runs, monkeypatch):
+    run, options = library.load(runs / "gpt"), {"samples": 2, "limit": 3, "seed": 1}
+    how, written = Sampling(tokens=6, temperature=1.0), []
+    whole = evaluate_code(run, "code", sampling=how, out=Path("whole.jsonl"), **options)
+
+    def stopped(*given, finished, **more):
+        def kill(index, number, completion):
+            finished(index, number, completion)
+            written.append((index, number))
+            if len(written) == kill_at:
+                raise KeyboardInterrupt
+
+        return complete(*given, finished=kill, **more)
 
     monkeypatch.setattr(code_evaluation, "complete", stopped)
     with pytest.raises(KeyboardInterrupt):
-        evaluate_code(None, "code", out=Path("kept.jsonl"))
-    (row,) = map(json.loads, Path("kept.jsonl").read_text().splitlines())
-    assert row["outcome"] == "passed"
+        evaluate_code(run, "code", sampling=how, out=Path("kept.jsonl"), **options)
+    first, partial = list(written), Path("kept.partial.jsonl")
+    kept = [tuple(json.loads(line)["questions"]) for line in partial.read_text().splitlines()[1:]]
+    assert kept and set(kept) <= set(first)  # programs that waited for a core were not run
+    with partial.open("a") as file:
+        file.write('{"questions": [0')  # killed while it wrote
+    written.clear()
+    kill_at = 100
+    again = evaluate_code(run, "code", sampling=how, out=Path("kept.jsonl"), **options)
+    assert not set(written) & set(kept) and len(written) + len(kept) == 6
+
+    def same(result):
+        return [(one.problem, one.number, one.program, one.outcome, one.error) for one in result.attempts]
+
+    assert same(again) == same(whole) and again.as_dict() == whole.as_dict() and not partial.exists()
+    assert len(Path("kept.jsonl").read_text().splitlines()) == 6
 
 
 def test_wrong_options_are_refused_before_anything_is_generated():

@@ -8,6 +8,7 @@ from typed import ensue
 
 import ensue as library
 from ensue.measure.sandbox.execution import missing_protections
+from ensue.verbs import code_evaluation
 from ensue.verbs import eval as module
 from ensue.verbs.convert import convert
 
@@ -179,9 +180,46 @@ def test_programs_are_run_in_the_sandbox(runs):
     assert all(f"{line['outcome']} " in shown.out for line in lines)
 
 
+@pytest.mark.skipif(bool(missing_protections()), reason="; ".join(missing_protections()))
+def test_programs_are_asked_for_in_the_chat_template(chat, monkeypatch):
+    asked, before = [], code_evaluation.complete
+    monkeypatch.setattr(code_evaluation, "complete", lambda *given, **how: (asked.append(given), before(*given, **how)))
+    words = ("eval", chat, "code", "--execute", "--limit", 2, "--chat", "--samples", 2, "--temperature", 0.7)
+    answer = ensue(*words, "--out", "kept", "--json")
+    assert answer.code == 0, answer.err
+    run, (_, prompts, how) = library.load(chat), asked[0]
+    assert (how.temperature, how.n) == (0.7, 2) and len(prompts) == 2
+    assert all(run.tokenizer.named["<|start|>"] in prompt for prompt in prompts)
+    (result,) = answer.json["results"]
+    assert result["settings"]["chat"] and result["settings"]["temperature"] == 0.7
+    assert set(result["figures"]) == {"pass@1", "pass@2"}
+    line = json.loads(Path("kept/code-0.jsonl").read_text().splitlines()[0])
+    assert line["program"].endswith("\n" + line["completion"])  # no block of code and no function: it is the body
+
+
+@pytest.mark.skipif(bool(missing_protections()), reason="; ".join(missing_protections()))
+def test_options_that_some_tasks_do_not_use_are_said(runs, choices):
+    words = ("eval", runs / "gpt", f"code,{choices}", "--execute", "--limit", 2)
+    answer = ensue(*words, "--draw", "each", "--shots", "1", "--num-samples", 2, "--json")
+    assert answer.code == 0, answer.err
+    notes = answer.json["notes"]
+    assert "--draw each has no effect on code: the shots of programs are the same for all" in notes
+    assert "--shots has no effect on code: it is asked without shots" in notes
+    assert "--num-samples has no effect on mine: one answer is written" in notes
+
+
 @pytest.mark.parametrize(
     ("words", "what"),
     [
+        (("eval", "{run}", "code", "--execute", "--draw", "each"), "--draw each has no effect on code: the shots"),
+        (("eval", "{run}", "code", "--execute", "--shots", "3"), "--shots has no effect on code: it is asked without"),
+        (("eval", "{run}", "code", "--execute", "--shots-from", "trivia"), "--shots-from has no effect on code"),
+        (("eval", "{run}", "trivia", "--shots", "1", "--shots-from", "code"), "shots of the kind of the tasks"),
+        (("eval", "{run}", "trivia", "--num-samples", "2"), "--num-samples has no effect on trivia"),
+        (("eval", "{run}", "trivia", "--temperature", "1"), "--temperature has no effect on trivia"),
+        (("eval", "{run}", "code", "--execute", "--temperature", "-1"), "--temperature -1.0 must be from 0"),
+        (("eval", "{run}", "code", "--execute", "--samples", "2", "--temperature", "0"), "2 greedy programs would be"),
+        (("eval", "{run}", "code", "--execute", "--chat"), "has no chat template"),
         (("eval", "{run}"), "there is no task; name one"),
         (("eval", "{run}", "arithmetics"), "unknown task 'arithmetics'; did you mean 'arithmetic'?"),
         (("eval", "{run}", "piqa"), "piqa needs its data; add --data"),

@@ -10,6 +10,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.reliability.fuzz import run_cases
+from benchmarks.reliability.gguf_files import damage_structure
+from benchmarks.reliability.gguf_samples import gguf_files
 from benchmarks.reliability.targets import Workshop
 
 CASES = {"resume": 2, "cost": 1, "look": 12, "hub": 16, "run": 30, "data": 30, "tokenizer": 30}
@@ -50,3 +52,9 @@ def test_whole_files_can_be_used(workshop):
         for target in getattr(workshop, group)():
             if not target.name.startswith(("resume", "cost")):
                 target.use()
+
+
+def test_gguf_files_with_a_changed_bit_are_refused_or_the_same(tmp_path):
+    """Counts, lengths, types, dimensions, offsets, keys and names of files of every architecture."""
+    row = damage_structure(gguf_files(tmp_path / "files"), 12, tmp_path)
+    assert row.holds, row.measured

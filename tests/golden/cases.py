@@ -59,6 +59,7 @@ def fits(files):
         "gpt-sinusoidal": (*gpt, "--set", "positions=sinusoidal", "--set", "train.recompute=blocks"),
         "gpt-experts": (*gpt, "--set", "experts=3", "--set", "experts_active=2", "--set", "experts_gate=noisy"),
         "gpt-wide": ("gpt", text, *WORD, *STEPS, "--set", "hidden=64", "--set", "layers=2", "--set", "train.batch=8"),
+        "llama": ("llama", text, *WORD, *HEADS, "--set", "context=16", "--set", "kv_heads=1"),
         "seq2seq": ("seq2seq", pairs, *WORD, *LINES),
         "convs2s": ("convs2s", pairs, *WORD, *LINES, "--set", "layers=2"),
         "bytenet": ("bytenet", pairs, "--tokenizer", "byte", *LINES),
@@ -96,7 +97,7 @@ def asked(name, files):  # noqa: PLR0911 - one answer for each kind of system
     text, pairs, series = files["text"], files["pairs"], files["series"]
     write = ("--prompt", "the students", "--tokens", "24", "--n", "3", "--seed", "7")
     language = {"score": (text,), "generate": write, "next": ("the students opened",)}
-    if system in ("ngram", "window", "rnn", "gru", "lstm", "ulmfit", "gpt"):
+    if system in ("ngram", "window", "rnn", "gru", "lstm", "ulmfit", "gpt", "llama"):
         return language
     if system in ("bilm", "context2vec", "elmo"):
         return {"score": (text,)}

@@ -30,7 +30,25 @@ KINDS = {
     ),
     "mistral": ("Mistral", {"sliding_window": 6}),
     "qwen2": ("Qwen2", {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}),
-    "qwen3": ("Qwen3", {"head_dim": 32}),
+    "qwen3": (
+        "Qwen3",
+        {
+            "head_dim": 32,
+            "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+        },
+    ),
+    "gemma2": (
+        "Gemma2",
+        {
+            "sliding_window": 6,
+            "head_dim": 32,
+            "query_pre_attn_scalar": 50,
+            "attn_logit_softcapping": 3.0,
+            "final_logit_softcapping": 2.0,
+            "rope_theta": 5000.0,
+        },
+    ),
+    "gemma3-capped": ("Gemma3", {"sliding_window": 6, "head_dim": 32, "final_logit_softcapping": 2.0}),
     "gemma3": (
         "Gemma3",
         {
@@ -120,7 +138,7 @@ def write_folder(folder, kind, inner, shard="10GB", dtype=torch.float32, **setti
     model = getattr(transformers, f"{stem}ForCausalLM")(config).eval()
     for name, parameter in model.named_parameters():  # norms that do something, and logits that differ
         if parameter.dim() == 1:
-            torch.nn.init.normal_(parameter, 1.0 if stem != "Gemma3" and "norm" in name else 0.0, 0.3)
+            torch.nn.init.normal_(parameter, 1.0 if not stem.startswith("Gemma") and "norm" in name else 0.0, 0.3)
         else:
             torch.nn.init.normal_(parameter, 0.0, 0.15)
     model = model.to(dtype)

@@ -15,6 +15,7 @@ transformers = pytest.importorskip("transformers")
 TOKENIZERS = {
     "llama": lambda: hub_decoders.pieces("prepend"),
     "mistral": lambda: hub_decoders.pieces("first"),
+    "gemma2": lambda: hub_decoders.pieces("never"),
     "gemma3": lambda: hub_decoders.pieces("never"),
 }
 MESSAGES = [

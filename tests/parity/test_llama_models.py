@@ -143,7 +143,9 @@ def test_the_published_sizes():
         assert sum(p.numel() for p in model.parameters()) == parameters
 
 
-@pytest.mark.parametrize("scaling", ["yarn", "linear:speed=2", "linear:factor=0", "linear:factor=x", "llama3:low=9"])
+@pytest.mark.parametrize(
+    "scaling", ["longrope", "linear:speed=2", "linear:factor=0", "linear:factor=x", "llama3:low=9"]
+)
 def test_an_unknown_scaling_of_positions_is_refused(scaling):
     with pytest.raises(InputError, match="rope_scaling"):
         LlamaConfig(**SIZES, rope_scaling=scaling)

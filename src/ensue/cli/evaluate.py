@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from ensue.cli.options import Force, Int8, Json, NoVerify, Seed
+from ensue.cli.options import Force, Int8, Json, NoVerify, Seed, resume_command
 from ensue.cli.output import print_json, print_line, print_table, warn
 from ensue.core.errors import InputError
 from ensue.core.escapes import escape_controls
@@ -29,18 +30,24 @@ def evaluate(
     shots_from: Annotated[str, Option(help="draw shots from this task or file", show_default="other questions")] = "",
     chat: Annotated[bool, Option("--chat", help="put each prompt into the run's chat template")] = False,
     execute: Annotated[bool, Option("--execute", help="run programs that the model writes, in a sandbox")] = False,
-    num_samples: Annotated[int, Option(help="programs for each problem, for pass@k")] = 1,
+    num_samples: Annotated[int, Option("--num-samples", "--samples", help="programs for each problem, for pass@k")] = 1,
+    temperature: Annotated[
+        float | None, Option(help="temperature of programs", show_default="0 for one, 0.2 for several")
+    ] = None,
     out: Annotated[Path | None, Option(help="folder to keep all prompts, answers and the chart in")] = None,
     seed: Seed = 0,
     int8: Int8 = False,
+    resume: Annotated[
+        bool, Option("--resume", help="continue the interrupted evaluation in --out, at the first unanswered question")
+    ] = False,
     force: Force = False,
     no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
     """test what language models can do from a prompt
 
-    Tasks are multiple choice, last words, written answers or perplexity. The same command on the same --out continues
-    an interrupted evaluation, or adds tasks and shots to it.
+    Tasks are multiple choice, last words, written answers, perplexity or programs. With --out, answers are kept as they
+    are given: the same command continues an interrupted evaluation, and other tasks and shots are added to it.
     """
     if not run:
         _print_catalogue(as_json)
@@ -51,7 +58,7 @@ def evaluate(
     from ensue.verbs.eval import eval as verb
 
     options = {"limit": limit, "draw": draw, "shots_from": shots_from, "chat": chat, "seed": seed, "int8": int8}
-    options["samples"] = num_samples
+    options |= {"samples": num_samples, "temperature": temperature}
     with Display(quiet=as_json) as display:
         result = verb(
             [part for part in run.split(",") if part],
@@ -60,7 +67,9 @@ def evaluate(
             data=data,
             out=out,
             force=force,
+            resume=resume,
             execute=execute,
+            again=resume_command(sys.argv[1:]),
             report=display,
             **options,
         )
@@ -73,7 +82,7 @@ def evaluate(
     if out is None:
         warn("note: --out FOLDER keeps all prompts and answers")
     else:
-        print_line(f"\nwrote {escape_controls(out)}")
+        print_line(f"\nall prompts and answers: {escape_controls(out)}; chart: {escape_controls(out / 'eval.html')}")
 
 
 def _counts(text: str) -> list[int]:
@@ -107,7 +116,9 @@ def _print_results(result: Mapping[str, Any]) -> None:
             ]
         )
     columns = ["task", "shots", "questions", "measure", "score", "error", "chance", "per second", "others"]
-    print_table([*(["run"] if several else []), *columns], rows)
+    named = [*(["run"] if several else []), *columns]
+    filled = [n for n, name in enumerate(named) if name not in ("chance", "others") or any(row[n] for row in rows)]
+    print_table([named[n] for n in filled], [[row[n] for n in filled] for row in rows])
     for one in result["results"]:
         if outcomes := one.get("outcomes"):
             run = f"{one['run']}, " * several

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -70,3 +71,19 @@ def check_beam(beam: int, nbest: int = 1) -> None:
         raise InputError(f"a beam of {beam:,} is too wide", hint=f"use at most {MAX_BEAM:,}; 5 is usual")
     if nbest > MAX_BEAM:
         raise InputError(f"--nbest {nbest:,} is too large", hint=f"use at most {MAX_BEAM:,}")
+
+
+def resume_command(words: list[str]) -> str:
+    """The command that resumes what was interrupted: what it deleted must not be deleted again.
+
+    >>> resume_command(["race", "my text.txt", "--force"])
+    "ensue race 'my text.txt' --resume"
+    >>> resume_command(["race", "pydoc", "--resume", "--repeat", "gpt,lstm", "--seeds", "3"])
+    'ensue race pydoc --seeds 3 --resume'
+    """
+    kept = [
+        word
+        for before, word in zip(["", *words], words)
+        if before != "--repeat" and word not in ("--force", "--resume", "--repeat") and not word.startswith("--repeat=")
+    ]
+    return shlex.join(["ensue", *kept, "--resume"])

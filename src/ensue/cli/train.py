@@ -189,22 +189,6 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _resume_command(words: list[str]) -> str:
-    """The command that resumes a race: what is repeated was deleted by then, and must not be deleted again.
-
-    >>> _resume_command(["race", "my text.txt", "--force"])
-    "ensue race 'my text.txt' --resume"
-    >>> _resume_command(["race", "pydoc", "--resume", "--repeat", "gpt,lstm", "--seeds", "3"])
-    'ensue race pydoc --seeds 3 --resume'
-    """
-    kept = [
-        word
-        for before, word in zip(["", *words], words)
-        if before != "--repeat" and word not in ("--force", "--resume", "--repeat") and not word.startswith("--repeat=")
-    ]
-    return shlex.join(["ensue", *kept, "--resume"])
-
-
 def _label_counts(labels: str) -> list[int]:
     """``--labels`` as numbers."""
     words = [word.strip() for word in labels.split(",")] if labels else []
@@ -287,7 +271,7 @@ def race(
             force=force,
             resume=resume,
             repeat=_names(repeat),
-            again=_resume_command(sys.argv[1:]),
+            again=options.resume_command(sys.argv[1:]),
             report=display,
         )
     if as_json:

@@ -71,10 +71,11 @@ class Interrupted(Exception):
 
 
 class Paused(Interrupted):
-    """The user stopped before there was a run folder; ``kept`` says which work is saved."""
+    """The user stopped before there was a run folder; ``kept`` says which work is saved, ``again`` the command."""
 
-    def __init__(self, kept: str) -> None:
-        Exception.__init__(self, f"stopped; {kept}, and the same command continues from there")
+    def __init__(self, kept: str, again: str = "") -> None:
+        onwards = f"; continue with: {again}" if again else ", and the same command continues from there"
+        Exception.__init__(self, f"stopped; {kept}{onwards}")
 
 
 class RankError(InputError):

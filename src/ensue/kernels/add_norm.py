@@ -21,7 +21,10 @@ from torch.nn import functional as F
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.dropout import dropout_add, limit, new_seed, seeded_mask
 from ensue.kernels.kernel import Fast, Kernel
+from ensue.kernels.loops import Loops
 from ensue.kernels.threads import PART, loopable, run
+
+loops = Loops("ensue.kernels.elementwise_loops")
 
 
 def _reference(x: Tensor, y: Tensor, p: float, norm: nn.Module) -> Tensor:
@@ -68,8 +71,6 @@ class _AddNorm(torch.autograd.Function):
         ctx: Any, x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, epsilon: float, off: int, seed: int
     ) -> Tensor:
         """z."""
-        from ensue.kernels import elementwise_loops as loops  # importing numba takes long
-
         D = x.shape[-1]
         z, normal, scale = torch.empty_like(x), torch.empty_like(x), x.new_empty(x.shape[:-1])
         small = x.new_tensor([epsilon])
@@ -81,8 +82,6 @@ class _AddNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """∂x, ∂y, ∂γ, ∂β."""
-        from ensue.kernels import elementwise_loops as loops
-
         *inputs, normal, scale = ctx.saved_tensors
         if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
             epsilon, off, seed = ctx.rest

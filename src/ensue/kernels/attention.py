@@ -3,7 +3,8 @@
     Attention(Q, K, V) = softmax(Q Kᵀ / √d + b) V          row-wise softmax; (T × d)(d × S)(S × d)
 
 ``attend`` takes queries, keys and values as they were projected, ``attend_packed`` those of packed rows, and
-``attend_cached`` takes keys and values from a cache. b is an additive score bias, or nothing.
+``attend_cached`` takes keys and values from a cache. b is an additive score bias, or nothing. Scores may have a cap c:
+c · tanh(Q Kᵀ / (c √d)) in place of Q Kᵀ / √d.
 
 Legend: B rows, T queries, S keys, M tokens of all rows, H heads, G key–value heads (G divides H), d head width,
 D = H·d.
@@ -19,17 +20,26 @@ from torch.nn import functional as F
 
 from ensue.kernels import blocked_attention, short_attention
 from ensue.kernels.autograd_guards import plain
+from ensue.kernels.cap import capped
 from ensue.kernels.dropout import dropout as drop
 from ensue.kernels.dropout import mask as dropout_mask
 from ensue.kernels.kernel import Fast, Kernel
 from ensue.kernels.packing import AttentionRows, Packing
 from ensue.kernels.short_attention import Parts, split
 
+SCORES_AT_ONCE = 1 << 24
+"""Maximum number of capped scores in memory at once (64 MB in float32), outside autograd."""
 
-def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-    """softmax(Q Kᵀ / √d + b), (B, H, T, d), (B, G, S, d) → (B, H, T, S). A query that may see no key has weights 0."""
+
+def attention_weights(
+    query: Tensor, key: Tensor, mask: Tensor | None = None, bias: Tensor | None = None, cap: float = 0.0
+) -> Tensor:
+    """softmax(Q Kᵀ / √d + b), (B, H, T, d), (B, G, S, d) → (B, H, T, S). A query that may see no key has weights 0.
+
+    With a ``cap`` c above 0 it is softmax(c tanh(Q Kᵀ / (c √d)) + b).
+    """
     key = shared_heads(key, query.shape[1])
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+    scores = capped(query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1]), cap)
     if bias is not None:
         scores = scores + bias
     if mask is None:
@@ -55,47 +65,83 @@ def _key_mask(key: Tensor, lengths: Tensor | None) -> Tensor | None:
 
 
 def _reference(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> Tensor:
-    query, key, value = split(parts, heads)
+    query, key, value = split(parts, heads, kv_heads)
     mask = _key_mask(key, lengths)
     if causal:
         earlier = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril()
         mask = earlier if mask is None else mask & earlier
     weights = attention_weights(query, key, mask)
-    y = (drop(weights, dropout) if dropout else weights) @ value
+    y = (drop(weights, dropout) if dropout else weights) @ shared_heads(value, heads)
     return y.transpose(1, 2).flatten(2)
 
 
 def _short(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> Tensor:
-    return short_attention.attend(parts, heads, lengths, causal)
+    return short_attention.attend(parts, heads, lengths, causal, kv_heads)
 
 
 def _can_run_short(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> bool:
-    return not dropout and short_attention.fits(parts, heads)
+    return not dropout and short_attention.fits(parts, heads, kv_heads)
 
 
 def _blocked(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> Tensor:
-    return blocked_attention.attend(parts, heads, lengths, causal, dropout)
+    return blocked_attention.attend(parts, heads, lengths, causal, dropout, kv_heads)
 
 
 def _can_run_blocked(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> bool:
-    return blocked_attention.fits(parts, heads)
+    return blocked_attention.fits(parts, heads, kv_heads)
 
 
 def _cheap_dropout(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> Tensor:
     """Plain operations and a cheap mask: torch's kernel too computes dropped weights one by one, and draws for each."""
-    query, key, value = split(parts, heads)
+    query, key, value = (shared_heads(one, heads) for one in split(parts, heads, kv_heads))
     mask = _key_mask(key, lengths)
     scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)
     if mask is not None:
@@ -106,16 +152,28 @@ def _cheap_dropout(
 
 
 def _can_drop_cheaply(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> bool:
     return dropout > 0 and not causal and parts[0].device.type == "cpu" and plain(*parts)
 
 
 def _scaled_dot_product(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> Tensor:
     """Torch's own kernel."""
-    query, key, value = split(parts, heads)
+    query, key, value = (shared_heads(one, heads) for one in split(parts, heads, kv_heads))
     mask = _key_mask(key, lengths)
     if causal and mask is not None:
         mask = mask & torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril()
@@ -124,7 +182,13 @@ def _scaled_dot_product(
 
 
 def _always(
-    parts: Parts, heads: int, lengths: Tensor | None = None, *, causal: bool = False, dropout: float = 0.0
+    parts: Parts,
+    heads: int,
+    lengths: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
 ) -> bool:
     return True
 
@@ -139,20 +203,50 @@ attend = Kernel(
 )
 """Attention among projected queries, keys and values of padded rows → (B, T, D).
 
-(parts, heads, lengths=None, *, causal=False, dropout=0.0): row b sees its first ``lengths[b]`` keys, with ``causal`` no
-query sees a later key, and each weight is dropped with probability ``dropout``.
+(parts, heads, lengths=None, *, causal=False, dropout=0.0, kv_heads=0): row b sees its first ``lengths[b]`` keys, with
+``causal`` no query sees a later key, each weight is dropped with probability ``dropout``, and groups of query heads
+share one of ``kv_heads`` heads of keys and values (0: each has its own).
 """
 
 
 def attend_cached(
-    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, bias: Tensor | None = None, dropout: float = 0.0
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    cap: float = 0.0,
 ) -> Tensor:
     """Attention from queries (B, H, T, d) to keys and values (B, G, S, d) under a mask (…, T, S) → (B, T, D)."""
+    if cap:
+        return _attend_capped(query, keys, values, mask, bias, dropout, cap)
     if bias is not None:
         mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
     shared = keys.shape[1] != query.shape[1]
     y = F.scaled_dot_product_attention(query, keys, values, mask, dropout, enable_gqa=shared)
     return y.transpose(1, 2).flatten(2)
+
+
+def _attend_capped(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    dropout: float,
+    cap: float,
+) -> Tensor:
+    """``attend_cached`` with a cap, some queries at a time; torch's kernel has none."""
+    B, H, T, _ = query.shape
+    values, step = shared_heads(values, H), max(1, SCORES_AT_ONCE // max(1, B * H * keys.shape[2]))
+    found = []
+    for at in range(0, T, step):
+        here = slice(at, at + step)
+        seen, added = (None if one is None else one[..., here, :] for one in (mask, bias))
+        weights = attention_weights(query[:, :, here], keys, seen, added, cap)
+        found.append((drop(weights, dropout) if dropout else weights) @ values)
+    return torch.cat(found, dim=2).transpose(1, 2).flatten(2)
 
 
 def _packed_reference(

@@ -5,9 +5,10 @@
 
 The weights of a block are small enough to stay in the cache and are never written to memory: the backward pass computes
 them again, and so it does the mask (see ensue.kernels.elementwise_loops). Queries, keys and values that were projected
-side by side are read there, and their gradients are written side by side.
+side by side are read there, and their gradients are written side by side; keys and values that several query heads
+share are never repeated.
 
-Legend: B rows, T queries, S keys, M tokens of all rows, H heads, d head width, D = H·d.
+Legend: B rows, T queries, S keys, M tokens of all rows, H heads, G key–value heads (0: H), d head width, D = H·d.
 """
 
 from __future__ import annotations
@@ -20,27 +21,37 @@ from torch import Tensor
 
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.dropout import limit, new_seed
+from ensue.kernels.loops import Loops
 from ensue.kernels.packing import AttentionRows
 from ensue.kernels.short_attention import Parts, addresses, split, width
 from ensue.kernels.threads import LANES, loopable, run
+
+loops = Loops("ensue.kernels.blocked_attention_loops")
 
 MAX_TIME = 4096
 """The most queries and the most keys: beyond, a head's keys and values leave the cache."""
 
 
-def fits(parts: Parts, heads: int) -> bool:
+def fits(parts: Parts, heads: int, kv_heads: int = 0) -> bool:
     """True if the loops can read these padded rows (B, T or S, …), and are faster."""
     return (
         torch.is_grad_enabled()
         and all(part.numel() and part.shape[1] <= MAX_TIME for part in parts)
-        and width(parts) // heads % LANES == 0
+        and width(parts, heads, kv_heads) // heads % LANES == 0
         and loopable(*parts)
         and plain(*parts)
         and all(part.stride(-1) == 1 and part.stride(0) == part.shape[1] * part.stride(1) for part in parts)
     )
 
 
-def attend(parts: Parts, heads: int, sizes: Tensor | None = None, causal: bool = False, dropout: float = 0.0) -> Tensor:
+def attend(
+    parts: Parts,
+    heads: int,
+    sizes: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    kv_heads: int = 0,
+) -> Tensor:
     """softmax(Q Kᵀ / √d) V of padded rows, (B, T, D), each weight dropped with probability ``dropout``.
 
     Row b sees its first ``sizes[b]`` keys; with ``causal`` no token sees one after it.
@@ -48,13 +59,18 @@ def attend(parts: Parts, heads: int, sizes: Tensor | None = None, causal: bool =
     (B, T), S = parts[0].shape[:2], parts[-1].shape[1]
     off, seed = (limit(dropout), new_seed()) if dropout else (0, 0)
     rows = AttentionRows.padded(B, T, S, sizes)
-    y: Tensor = _Blocked.apply(heads, rows, causal, off, seed, *parts)  # type: ignore[no-untyped-call]
+    y: Tensor = _Blocked.apply((heads, kv_heads or heads), rows, causal, off, seed, *parts)  # type: ignore[no-untyped-call]
     return y
 
 
-def reference(parts: Parts, heads: int, rows: AttentionRows, causal: bool, off: int, seed: int) -> Tensor:
+def reference(
+    parts: Parts, heads: int, rows: AttentionRows, causal: bool, off: int, seed: int, kv_heads: int = 0
+) -> Tensor:
     """The equation in plain operations; a query that sees no key gets zeros."""
-    query, key, value = split(parts, heads)  # (B, H, T or S, d)
+    each = split(parts, heads, kv_heads)
+    query, key, value = (
+        one if one.shape[1] == heads else one.repeat_interleave(heads // kv_heads, 1) for one in each
+    )  # (B, H, T or S, d)
     T, S = query.shape[2], key.shape[2]
     masked = torch.arange(S) >= rows.table[:, 4, None, None, None]
     if causal:
@@ -69,8 +85,6 @@ def reference(parts: Parts, heads: int, rows: AttentionRows, causal: bool, off: 
 
 def mask(weights: Tensor, off: int, seed: int) -> Tensor:
     """m / (1 − p) of a seed for weights (B, H, T, S), the same each time."""
-    from ensue.kernels import blocked_attention_loops as loops  # numba takes a while to import
-
     B, H, T, S = weights.shape
     kept = torch.empty(weights.shape, dtype=torch.float32)
     run(loops.block_masks, B * T, B, H, T, S, seed, off, kept)
@@ -81,35 +95,33 @@ class _Blocked(torch.autograd.Function):
     """A compiled loop for each direction, on padded rows."""
 
     @staticmethod
-    def forward(ctx: Any, heads: int, rows: AttentionRows, causal: bool, off: int, seed: int, *parts: Tensor) -> Tensor:
-        """Y."""
-        from ensue.kernels import blocked_attention_loops as loops
-
-        (B, T), D = parts[0].shape[:2], width(parts)
+    def forward(
+        ctx: Any, shared: tuple[int, int], rows: AttentionRows, causal: bool, off: int, seed: int, *parts: Tensor
+    ) -> Tensor:
+        """Y; ``shared`` are H and G."""
+        (B, T), D, heads = parts[0].shape[:2], width(parts, *shared), shared[0]
         y = parts[0].new_empty(B, T, D)
-        fixed = (B, heads, D // heads, int(causal), rows.queries, rows.keys, seed, off, rows.table)
-        run(loops.attend_blocks, B * T, *fixed, *addresses(_flat(parts)), y, D)
+        fixed = (B, heads, D // heads, shared[1], int(causal), rows.queries, rows.keys, seed, off, rows.table)
+        run(loops.attend_blocks, B * T, *fixed, *addresses(_flat(parts), *shared), y, D)
         ctx.save_for_backward(*parts)
-        ctx.heads, ctx.rows, ctx.rest = heads, rows, (causal, off, seed)
+        ctx.shared, ctx.rows, ctx.rest = shared, rows, (causal, off, seed)
         return y
 
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """The gradient of each part."""
-        from ensue.kernels import blocked_attention_loops as loops
-
         parts, rows, (causal, off, seed) = ctx.saved_tensors, ctx.rows, ctx.rest
-        needed = ctx.needs_input_grad[5:]
+        needed, (heads, kv_heads) = ctx.needs_input_grad[5:], ctx.shared
         if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
 
             def equation(*own: Tensor) -> Tensor:
-                return reference(own, ctx.heads, rows, causal, off, seed)
+                return reference(own, heads, rows, causal, off, seed, kv_heads)
 
             return *[None] * 5, *differentiable(equation, parts, needed, above)
         by_y, grads = above[0].contiguous(), tuple(part.new_empty(part.shape) for part in parts)
         (B, T), D = parts[0].shape[:2], by_y.shape[2]
-        fixed = (B, ctx.heads, D // ctx.heads, int(causal), rows.queries, rows.keys, seed, off, rows.table)
-        arrays = (*addresses(_flat(parts)), by_y, D, *addresses(_flat(grads)))
+        fixed = (B, heads, D // heads, kv_heads, int(causal), rows.queries, rows.keys, seed, off, rows.table)
+        arrays = (*addresses(_flat(parts), heads, kv_heads), by_y, D, *addresses(_flat(grads), heads, kv_heads))
         run(loops.attend_blocks_backward, B * T, *fixed, *arrays)
         return *[None] * 5, *(grad if need else None for grad, need in zip(grads, needed))
 

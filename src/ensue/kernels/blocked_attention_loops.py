@@ -1,10 +1,9 @@
 """Attention within rows of any length, compiled like ensue.kernels.elementwise_loops: a block of queries at a time,
-whose weights are
-computed again in the backward pass.
+whose weights are computed again in the backward pass.
 
-Legend: B rows, T queries, S keys, M tokens of all rows, H heads, d head width, D = H·d. A matrix is an address
-and how far its rows are apart, in numbers. A loop is given ``a``, the row of numbers that ``ensue.kernels.threads.run``
-makes.
+Legend: B rows, T queries, S keys, M tokens of all rows, H heads, G key–value heads, d head width, D = H·d. A matrix
+is an address and how far its rows are apart, in numbers. A loop is given ``a``, the row of numbers that
+``ensue.kernels.threads.run`` makes.
 """
 
 from __future__ import annotations
@@ -96,9 +95,9 @@ def first_word(unit: int, first: int, most: int, longest: int) -> int:
 @loop
 def attend_blocks(a: Any) -> None:
     """Y = (P ∘ m) V, (M, D), of rows of any length; without dropout ``off`` is 0."""
-    B, H, d, causal, most, longest, seed, off = a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]
-    rows = carray(pointer(a[10]), (B, 6), np.int64)
-    query, key, value, out = two(a, 11), two(a, 13), two(a, 15), two(a, 17)
+    B, H, d, G, causal, most, longest, seed, off = a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]
+    rows = carray(pointer(a[11]), (B, 6), np.int64)
+    query, key, value, out = two(a, 12), two(a, 14), two(a, 16), two(a, 18)
     S = whole_rows(longest)
     keys, values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
     transposed, result = np.empty((d, BLOCK), np.float32), np.empty((BLOCK, d), np.float32)
@@ -110,8 +109,8 @@ def attend_blocks(a: Any) -> None:
     unit = next_chunk(a)
     while unit < B * H:
         row, h = rows[unit // H], unit % H
-        copy_in(head(key, row[2], h, d), keys, row[3])
-        copy_in(head(value, row[2], h, d), values, row[3])
+        copy_in(head(key, row[2], h // (H // G), d), keys, row[3])
+        copy_in(head(value, row[2], h // (H // G), d), values, row[3])
         for first in range(0, row[1], BLOCK):
             count = min(BLOCK, row[1] - first)
             size = seen_of(row, first, count, causal)
@@ -132,10 +131,10 @@ def attend_blocks(a: Any) -> None:
 @loop
 def attend_blocks_backward(a: Any) -> None:
     """∂Q, ∂K, ∂V of ∂Y; weights are made again."""
-    B, H, d, causal, most, longest, seed, off = a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]
-    rows = carray(pointer(a[10]), (B, 6), np.int64)
-    query, key, value, above = two(a, 11), two(a, 13), two(a, 15), two(a, 17)
-    by_query, by_key, by_value = two(a, 19), two(a, 21), two(a, 23)
+    B, H, d, G, causal, most, longest, seed, off = a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]
+    rows = carray(pointer(a[11]), (B, 6), np.int64)
+    query, key, value, above = two(a, 12), two(a, 14), two(a, 16), two(a, 18)
+    by_query, by_key, by_value = two(a, 20), two(a, 22), two(a, 24)
     S = whole_rows(longest)
     keys, values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
     by_keys, by_values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
@@ -148,13 +147,16 @@ def attend_blocks_backward(a: Any) -> None:
     )
     words, scale = np.empty(EACH, np.uint64), f32(1 / np.sqrt(d))
     unit = next_chunk(a)
-    while unit < B * H:
-        row, h = rows[unit // H], unit % H
-        copy_in(head(key, row[2], h, d), keys, row[3])
-        copy_in(head(value, row[2], h, d), values, row[3])
+    while unit < B * G:
+        b, g = unit // G, unit % G
+        row = rows[b]
+        copy_in(head(key, row[2], g, d), keys, row[3])
+        copy_in(head(value, row[2], g, d), values, row[3])
         by_keys[:] = f32(0)
         by_values[:] = f32(0)
-        for first in range(0, row[1], BLOCK):
+        blocks = (row[1] + BLOCK - 1) // BLOCK
+        for block in range(H // G * blocks):  # of all query heads that share these keys
+            h, first = g * (H // G) + block // blocks, block % blocks * BLOCK
             count = min(BLOCK, row[1] - first)
             size = seen_of(row, first, count, causal)
             if size == 0:
@@ -169,7 +171,7 @@ def attend_blocks_backward(a: Any) -> None:
             block_weights(p, keys, transposed, first, size, causal)
             matmul(matrix(by), as_left(matrix(values)), matrix(above_transposed), len(p), BLOCK, d)
             if off:
-                block_mask(mask[: len(p)], words, seed, first_word(unit, first, most, longest), off)
+                block_mask(mask[: len(p)], words, seed, first_word(b * H + h, first, most, longest), off)
                 multiply(by, mask)
             softmax_backward(p, by, scale)
             if off:
@@ -178,8 +180,8 @@ def attend_blocks_backward(a: Any) -> None:
             matmul_add(matrix(by_values), as_left(matrix(p)), matrix(by_y), len(p), d, BLOCK)
             matmul(matrix(queries), as_left_transposed(matrix(by)), matrix(keys), BLOCK, d, len(p))
             copy_out(queries, head(by_query, row[0] + first, h, d), count)
-        copy_out(by_keys, head(by_key, row[2], h, d), row[3])
-        copy_out(by_values, head(by_value, row[2], h, d), row[3])
+        copy_out(by_keys, head(by_key, row[2], g, d), row[3])
+        copy_out(by_values, head(by_value, row[2], g, d), row[3])
         unit = next_chunk(a)
 
 

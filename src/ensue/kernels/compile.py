@@ -1,4 +1,4 @@
-"""Compiles loops with numba, on first use, and caches them on disk.
+"""Compiles loops with numba. ensue.kernels.loops does so on first use, and caches them on disk.
 
 A loop is a C function that every thread runs (see ensue.kernels.threads). Its argument ``a`` is a row of 64-bit
 integers: ``a[0]`` counts the chunks of work that are taken, the rest are sizes and addresses of arrays.
@@ -7,9 +7,6 @@ integers: ``a[0]`` counts the chunks of work that are taken, the rest are sizes 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -21,6 +18,8 @@ from numba.extending import intrinsic
 
 from ensue.core.compile_cache import enable_cache
 from ensue.core.compile_notice import watch
+from ensue.kernels.loop_object import emit_object
+from ensue.kernels.loops import Loop, source_stamp
 
 watch()
 
@@ -32,16 +31,6 @@ EXACT: dict[str, Any] = {"error_model": "numpy"}
 """Each operation is rounded as torch rounds it."""
 
 
-@cache
-def source_stamp() -> str:
-    """A digest of every kernel's source. Numba's cache is refreshed when it changes.
-
-    By itself numba watches the one file a function is in, but kernels are compiled from functions of several files.
-    """
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
 def cached(compiled: Any) -> Any:
     """Cache a compiled function on disk, if a folder can be written, until ``source_stamp`` changes."""
     if enable_cache(compiled):
@@ -49,20 +38,33 @@ def cached(compiled: Any) -> Any:
     return compiled
 
 
-def loop(function: Callable[[Any], None]) -> Any:
+class LoopSource(Loop):
+    """A loop and the function it is compiled from, when it is first needed."""
+
+    def __init__(self, function: Callable[[Any], None], options: dict[str, Any]) -> None:
+        super().__init__(function.__module__, function.__name__)
+        self.function, self.options = function, options
+
+    def compile(self) -> Any:
+        """Compile it, or load it from numba's cache; ``address`` of the result is a C function."""
+        signature = normalize_signature(types.void(ARGUMENT))
+        compiled = cached(CFunc(self.function, signature, locals={}, options=self.options))
+        compiled.compile()
+        return compiled
+
+    def object_code(self) -> bytes:
+        """Compile it to an object file (ELF) that needs the C library only."""
+        return emit_object(self.function, ARGUMENT, self.options)
+
+
+def loop(function: Callable[[Any], None]) -> LoopSource:
     """Compile a loop to a C function (decorator)."""
-    return _compiled(function, OPTIONS)
+    return LoopSource(function, OPTIONS)
 
 
-def exact_loop(function: Callable[[Any], None]) -> Any:
+def exact_loop(function: Callable[[Any], None]) -> LoopSource:
     """Compile a loop whose results are bit-identical to those of torch's operations (decorator)."""
-    return _compiled(function, EXACT)
-
-
-def _compiled(function: Callable[[Any], None], options: dict[str, Any]) -> Any:
-    compiled = CFunc(function, normalize_signature(types.void(ARGUMENT)), locals={}, options=options)
-    cached(compiled).compile()
-    return compiled
+    return LoopSource(function, EXACT)
 
 
 def inner(function: Callable[..., Any]) -> Any:

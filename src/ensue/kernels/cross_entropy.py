@@ -23,8 +23,11 @@ from torch.nn import functional as F
 
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.kernel import Fast, Kernel
+from ensue.kernels.loops import Loops
 from ensue.kernels.matmul import matmul, spare
 from ensue.kernels.threads import loopable, run
+
+loops = Loops("ensue.kernels.softmax_loops")
 
 SLICE = 1 << 24
 """Logits of a slice: 64 MB in float32. With fewer the weights would be read too often."""
@@ -149,8 +152,6 @@ def _exponentials(h: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tenso
     if not loopable(z):
         top = z.amax(1).clamp_(min=torch.finfo(z.dtype).min)  # a row of −∞ stays −∞
         return z.sub_(top[:, None]).exp_(), top, z.sum(1)
-    from ensue.kernels import softmax_loops as loops  # importing numba takes long
-
     top, norm = z.new_empty(len(z)), z.new_empty(len(z))
     run(loops.exp_rows, *z.shape, z, top, norm)
     return z, top, norm

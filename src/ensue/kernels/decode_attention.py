@@ -3,7 +3,7 @@
     y = softmax(q Kᵀ / √d) V
 
 With fewer key–value heads than heads, every H / G query heads share one (grouped-query attention). The cache has floats
-or bfloat16.
+or bfloat16. With a span a row sees its last columns only; with a cap c the scores are c tanh(q Kᵀ / (c √d)).
 
 It is compiled into ensue.kernels.decode_loops. Legend: R rows, H heads, G key–value heads, d head width, S columns of a
 cache that are seen.
@@ -23,7 +23,7 @@ from ensue.kernels.compile import call, inner, next_chunk, pointer
 from ensue.kernels.decode_matmul import bfloat16_one_output, bfloat16_one_row, one_output, one_row
 from ensue.kernels.decode_program import WIDTH
 from ensue.kernels.simd import FLOAT, INT64, LANES, Vectors
-from ensue.kernels.softmax_loops import softmax_row
+from ensue.kernels.softmax_loops import cap_row, softmax_row
 
 Floats = NDArray[np.float32]
 f32 = np.float32
@@ -121,9 +121,10 @@ def rotate(to: Floats, x: int, cos: int, sin: int, d: int) -> None:
 
 
 @inner
-def score_all(scores: int, columns: Any, keys: int, step: int, q: int, d: int, size: int, short: int) -> int:
-    """q · k_s of the first ``size`` columns; returns their number."""
-    s, each = 0, 2 if short else 4
+def score_all(scores: int, columns: Any, keys: int, step: int, q: int, d: int, first: int, end: int, short: int) -> int:
+    """q · k_s of the columns from ``first`` to ``end`` − 1; returns their number."""
+    s, size, each = 0, end - first, 2 if short else 4
+    keys += each * first * step
     while s + LANES <= size:
         if short:
             bfloat16_one_row(scores + 4 * s, 0, keys + each * s * step, step, q, d)
@@ -134,7 +135,7 @@ def score_all(scores: int, columns: Any, keys: int, step: int, q: int, d: int, s
         score(scores + 4 * s, keys + each * s * step, step, q, d, short)
         s += 1
     for s in range(size):
-        columns[s] = s
+        columns[s] = first + s
     return size
 
 
@@ -188,6 +189,7 @@ def attend(i: Any, rows: int, counter: int, workspace: Floats, columns: Any, bar
     each, shared, written = i[20], i[21] != 0, i[22]
     seen = carray(pointer(i[21]), (rows, written), np.uint8)
     short, width = i[24], 2 if i[24] else 4
+    span, cap = i[25], carray(pointer(i[26]), (1,), np.float32)
     q, space, scores = workspace[:d], workspace[d : 2 * d], workspace[2 * d :]
     at_q, at_scores, at_columns = np.int64(q.ctypes.data), np.int64(scores.ctypes.data), np.int64(columns.ctypes.data)
     scale = f32(1 / (np.sqrt(d) * np.log(2)))
@@ -206,7 +208,11 @@ def attend(i: Any, rows: int, counter: int, workspace: Floats, columns: Any, bar
         if shared:
             size = score_seen(at_scores, columns, keys + width * own, step, at_q, d, seen[r], column, short)
         else:
-            size = score_all(at_scores, columns, keys + width * own, step, at_q, d, size + add, short)
+            end = size + add
+            first = end - span if 0 < span < end else 0
+            size = score_all(at_scores, columns, keys + width * own, step, at_q, d, first, end, short)
+        if i[26]:
+            cap_row(at_scores, size, f32(2 / (np.sqrt(d) * np.log(2))) / cap[0], cap[0] * f32(np.sqrt(d)))
         share = f32(1) / softmax_row(at_scores, size, scale) if size else f32(0)  # a row that sees nothing gets 0
         to = out + 4 * (r * H * d + h * d)
         mix(to, values + width * own, step, at_scores, at_columns, size, share, d, short)

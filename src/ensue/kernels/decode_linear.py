@@ -321,8 +321,9 @@ def linear(i: Any, rows: int, counter: int, workspace: Floats, own: int, shared:
     """
     inputs, outputs, kind, combine, weights, scale, bias, y = i[2], i[3], i[4], i[5], i[6], i[7], i[8], i[10]
     high = (rows + LANES - 1) // LANES * LANES
-    sums = workspace[: high * STRIDE].reshape(high, STRIDE)
-    to, columns = np.int64(sums.ctypes.data) + 4 * LANES, workspace[high * STRIDE : high * (STRIDE + OUTPUTS)]
+    first = np.int64(workspace.ctypes.data)
+    sums = carray(pointer(first), (high, STRIDE), np.float32)
+    to, columns = first + 4 * LANES, workspace[high * STRIDE : high * (STRIDE + OUTPUTS)]
     last = workspace[high * (STRIDE + OUTPUTS) : high * (STRIDE + 2 * OUTPUTS) + 2 * OUTPUTS]
     x, sizes = prepare_input(i, rows, high, counter + 8 * (WIDTH - 2), own, shared, barrier)
     start = next_chunk(counter) * OUTPUTS

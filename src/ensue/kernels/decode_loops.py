@@ -17,7 +17,7 @@ from numba import carray
 from ensue.kernels.compile import call, inner, loop, next_chunk, pointer
 from ensue.kernels.decode_attention import attend
 from ensue.kernels.decode_linear import linear
-from ensue.kernels.decode_program import LINEAR, NORM, WIDTH
+from ensue.kernels.decode_program import ADD, LINEAR, NORM, WIDTH
 from ensue.kernels.elementwise_loops import moments
 
 f32 = np.float32
@@ -25,21 +25,30 @@ f32 = np.float32
 
 @inner
 def norm(i: Any, rows: int, counter: int) -> None:
-    """LayerNorm or, without a bias and where the mean is not subtracted, RMSNorm of each row, (R, D)."""
-    D, centred = i[2], i[8] != 0
-    x, z = carray(pointer(i[3]), (rows, D), np.float32), carray(pointer(i[4]), (rows, D), np.float32)
+    """LayerNorm or, without a bias and where the mean is not subtracted, RMSNorm of each part of D numbers of each row.
+
+    z may be x itself, or what the norm is added to.
+    """
+    D, centred, parts, add = i[2], i[8] != 0, i[9], i[12] == ADD
     weight, bias = carray(pointer(i[5]), (D,), np.float32), carray(pointer(i[6]), (D,), np.float32)
     epsilon = carray(pointer(i[7]), (1,), np.float32)[0]
-    r = next_chunk(counter)
-    while r < rows:
-        mean, scale = moments(x[r], epsilon, centred)
-        if i[6] == 0:
+    unit = next_chunk(counter)
+    while unit < rows * parts:
+        r, part = unit // parts, unit % parts
+        x = carray(pointer(i[3] + 4 * (r * i[10] + part * D)), (D,), np.float32)
+        z = carray(pointer(i[4] + 4 * (r * i[11] + part * D)), (D,), np.float32)
+        mean, scale = moments(x, epsilon, centred)
+        if i[6] == 0 and add:
             for c in range(D):
-                z[r, c] = (x[r, c] - mean) * scale * weight[c]
+                z[c] += (x[c] - mean) * scale * weight[c]
+        elif i[6] == 0:
+            for c in range(D):
+                z[c] = (x[c] - mean) * scale * weight[c]
         else:
             for c in range(D):
-                z[r, c] = (x[r, c] - mean) * scale * weight[c] + bias[c]
-        r = next_chunk(counter)
+                y = (x[c] - mean) * scale * weight[c] + bias[c]
+                z[c] = z[c] + y if add else y
+        unit = next_chunk(counter)
 
 
 @loop

@@ -47,6 +47,10 @@ OUTPUTS = 32
 """Outputs of a linear layer that are one chunk of work."""
 
 
+Rotary = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Positions (R or 1, T) and a tensor of the wanted type → cos and sin (R or 1, T, d)."""
+
+
 class NotCompilable(Exception):
     """Something for which there is no instruction."""
 
@@ -74,6 +78,10 @@ class DecodeProgram:
     buffers: list[Tensor] = field(default_factory=list)
     attends: list[int] = field(default_factory=list)
     """The numbers of the instructions that attend to a cache, in order."""
+    layers: list[tuple[int, Rotary | None]] = field(default_factory=list)
+    """The span and the rotary positions of each instruction that appends to a cache, in order."""
+    rotaries: dict[Any, Rotary] = field(default_factory=dict)
+    """Rotary positions by what they depend on."""
     answers: list[int] = field(default_factory=list)
     """The numbers of the instructions that write the program's output."""
     head_width: int = 0
@@ -92,23 +100,32 @@ class DecodeProgram:
             self.buffers.append(torch.zeros(self.rows, width, dtype=torch.float32, device="cpu"))
         return self.buffers[-1]
 
-    def norm(self, layer: nn.Module, x: Tensor) -> Tensor:
-        """LayerNorm or RMSNorm of x; x itself for an identity."""
-        if type(layer) is nn.Identity:
+    def norm(self, layer: nn.Module, x: Tensor, onto: Tensor | None = None) -> Tensor:
+        """LayerNorm or RMSNorm of x, in a new buffer or added to the buffer ``onto``; x itself for an identity."""
+        if type(layer) is nn.Identity and onto is None:
             return x
-        if type(layer) not in (nn.LayerNorm, nn.RMSNorm) or len(layer.normalized_shape) != 1:  # type: ignore[arg-type]
+        z = self.buffer(x.shape[1]) if onto is None else onto
+        self._check_width(z.shape[1], x)
+        self._norm(layer, x, z, 1, STORE if onto is None else ADD)
+        return z
+
+    def norm_heads(self, layer: nn.Module, x: Tensor, heads: int) -> None:
+        """LayerNorm or RMSNorm of each of the heads in a part x (rows, H·d) of a buffer, in place."""
+        self._norm(layer, x, x, heads, STORE)
+
+    def _norm(self, layer: nn.Module, x: Tensor, z: Tensor, parts: int, how: int) -> None:
+        """The norm of each of ``parts`` equal parts of the rows of x, in z."""
+        if not isinstance(layer, nn.LayerNorm | nn.RMSNorm) or len(layer.normalized_shape) != 1:
             raise NotCompilable(type(layer).__name__)
-        assert isinstance(layer, nn.LayerNorm | nn.RMSNorm)
         if layer.weight is None:
             raise NotCompilable("a norm without weights")
-        self._check_width(layer.normalized_shape[0], x)
-        small = torch.finfo(torch.float32).eps if layer.eps is None else layer.eps
-        z, epsilon = self.buffer(x.shape[1]), torch.tensor([small], dtype=torch.float32, device="cpu")
-        self.buffers.append(epsilon)
+        width = layer.normalized_shape[0]
+        self._check_width(parts * width, x)
+        epsilon = self._constant(torch.finfo(torch.float32).eps if layer.eps is None else layer.eps)
         bias = getattr(layer, "bias", None)
-        shift = 0 if bias is None else self._weight(bias)
-        self._add(NORM, x.shape[1], x, z, self._weight(layer.weight), shift, epsilon, int(type(layer) is nn.LayerNorm))
-        return z
+        weight, shift = self._weight(layer.weight), 0 if bias is None else self._weight(bias)
+        centred, row = int(isinstance(layer, nn.LayerNorm)), x.stride(0)
+        self._add(NORM, width, x, z, weight, shift, epsilon, centred, parts, row, z.stride(0), how)
 
     def linear(
         self,
@@ -176,11 +193,22 @@ class DecodeProgram:
         """The versions of the sources, and the steps of optimisers: fused ones change weights without a new version."""
         return [*optimiser_steps(), *(source._version for source in self.sources)]
 
-    def attend(self, projected: Tensor, heads: int, kv_heads: int, width: int, append: bool) -> Tensor:
+    def attend(
+        self,
+        projected: Tensor,
+        heads: int,
+        kv_heads: int,
+        width: int,
+        append: bool,
+        span: int = 0,
+        cap: float = 0.0,
+        rotary: tuple[Any, Rotary] | None = None,
+    ) -> Tensor:
         """What each row sees of a cache, which the runner is given: (rows, H·d).
 
         ``projected`` begins with queries of ``width`` H·d; with ``append`` new keys and values of G·d each follow,
-        which first join the cache.
+        which first join the cache. With a ``span`` a row sees its last ``span`` columns only, with a ``cap`` c its
+        scores s are c tanh(s / c). ``rotary`` is what its rotary positions depend on, and the positions.
         """
         d = width // heads
         if d % LANES:
@@ -189,7 +217,11 @@ class DecodeProgram:
         y = self.buffer(width)
         new = (projected[:, width:], projected[:, width + kv_heads * d :]) if append else (0, 0)
         self.attends.append(len(self.code))
-        self._add(ATTEND, heads, d, int(append), projected, *new, projected.stride(0), *[0] * 5, y, *[0] * 8, kv_heads)
+        if append:
+            self.layers.append((span, None if rotary is None else self.rotaries.setdefault(*rotary)))
+        bound = self._constant(cap) if cap else 0
+        row, cache, rest = projected.stride(0), [0] * 5, [0] * 8  # what the runner writes
+        self._add(ATTEND, heads, d, int(append), projected, *new, row, *cache, y, *rest, kv_heads, 0, span, bound)
         self.head_width = max(self.head_width, d)
         return y
 
@@ -202,6 +234,11 @@ class DecodeProgram:
         wide = int(layer.scales.dtype == torch.float32)
         rest = self._weight(layer.scales), offsets, layer.bits, layer.group, wide
         return self._weight(layer.codes), self._weight(ones), layer.most, rest
+
+    def _constant(self, x: float) -> Tensor:
+        """A float that instructions can point to."""
+        self.buffers.append(torch.tensor([x], dtype=torch.float32, device="cpu"))
+        return self.buffers[-1]
 
     def _weight(self, weight: Tensor) -> Tensor:
         if not weight.is_contiguous():
@@ -231,6 +268,8 @@ class CacheView:
     each: int = 1
     """How many rows share one, in order."""
     seen: Tensor | None = None  # (R, P), which columns are a row's own past, where rows share them
+    rotation: tuple[Tensor, Tensor] | None = None
+    """cos and sin (R or 1, 1, d) of the rows' rotary positions."""
 
     def alike(self, other: CacheView) -> bool:
         """Whether the two differ in the contents of keys and values alone."""
@@ -238,6 +277,7 @@ class CacheView:
             self.lengths is other.lengths
             and self.index is other.index
             and self.seen is other.seen
+            and self.rotation is other.rotation
             and self.each == other.each
             and self.keys.shape == other.keys.shape
             and self.keys.stride() == other.keys.stride() == self.values.stride()

@@ -15,12 +15,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ensue.kernels.autograd_guards import plain
 from ensue.kernels.decode_program import FEW, OUT, OUTPUTS, ROWS, CacheView, DecodeProgram, NotCompilable
 from ensue.kernels.kernel import forced
+from ensue.kernels.loops import Loops
 from ensue.kernels.threads import LANES, barrier, loopable, torch_threads
+
+decode_loops = Loops("ensue.kernels.decode_loops")
 
 CACHED = (torch.float32, torch.bfloat16)
 """Types of keys and values that a program can read."""
@@ -33,17 +37,15 @@ class DecodeRunner:
 
     def __init__(self, program: DecodeProgram, x: Tensor) -> None:
         self.program, self.x = program, x
-        self.code, self.attends = np.array(program.code, np.int64), np.array(program.attends, np.int64)
+        self.code = np.array(program.code, np.int64)
         self.own = self.shared = torch.empty(0, dtype=torch.uint8)
         self.lock = threading.Lock()
 
-    def run(self, x: Tensor, caches: Sequence[CacheView], rotation: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """x (R, D) → the program's output (R, out). ``rotation`` is cos and sin of the rows' rotary positions.
+    def run(self, x: Tensor, caches: Sequence[CacheView]) -> Tensor:
+        """x (R, D) → the program's output (R, out). ``caches`` are what its instructions attend to, in order.
 
         One call at a time: workspaces and instructions are shared.
         """
-        from ensue.kernels import decode_loops  # importing numba takes long
-
         rows, code = len(x), self.code
         assert rows <= self.program.rows
         with self.lock:
@@ -52,7 +54,7 @@ class DecodeRunner:
             self.x[:rows] = x
             code[:, 1] = code[:, -1] = 0
             code[self.program.answers, OUT] = answer.data_ptr()
-            columns = self._point_to(caches, rotation, rows)
+            columns = self._point_to(caches, rows)
             argument = self._argument(rows, columns)
             torch_threads()(decode_loops.interpret.address, ctypes.addressof(argument), torch.get_num_threads(), 0)
         return answer
@@ -71,36 +73,38 @@ class DecodeRunner:
             0, rows, len(code), code.ctypes.data, barrier(), own, each, floats, columns, shared
         )
 
-    def _point_to(self, caches: Sequence[CacheView], rotation: tuple[Tensor, Tensor] | None, rows: int) -> int:
-        """Write the addresses of caches into the instructions; returns the most columns of one."""
-        code, most = self.code, 0
-        cos, sin, apart = 0, 0, 0
-        if rotation is not None:
-            cos, sin = rotation[0].data_ptr(), rotation[1].data_ptr()
-            apart = rotation[0].shape[-1] if len(rotation[0]) > 1 else 0
-        at = self.attends
-        assert len(at) == len(caches)
-        if not caches:
-            return 0
-        first = caches[0]
-        if all(view.alike(first) for view in caches) and (code[at, 23] == code[at[0], 23]).all():  # a decoder alone
-            self._check(first, rows, int(code[at[0], 23]))
-            code[at, 9] = [view.keys.data_ptr() for view in caches]
-            code[at, 10] = [view.values.data_ptr() for view in caches]
-            self._describe(at, first, (cos, sin, apart) if code[at[0], 4] else (0, 0, 0))
-            return first.keys.shape[2]
-        for number, view in zip(self.program.attends, caches, strict=True):
-            self._check(view, rows, int(code[number, 23]))
-            code[number, 9:11] = view.keys.data_ptr(), view.values.data_ptr()
-            self._describe(number, view, (cos, sin, apart) if code[number, 4] else (0, 0, 0))
-            most = max(most, view.keys.shape[2])
-        return most
+    def _point_to(self, caches: Sequence[CacheView], rows: int) -> int:
+        """Write the addresses of caches into the instructions; returns the most columns of one.
 
-    def _describe(self, at: Any, view: CacheView, rotation: tuple[int, int, int]) -> None:
-        """Write all that is not the address of keys and values into one instruction, or into several alike."""
+        Caches of a model are mostly alike, so each kind of them is described once.
+        """
+        code = self.code
+        kinds: list[tuple[CacheView, list[int], list[CacheView]]] = []
+        for number, view in zip(self.program.attends, caches, strict=True):
+            for first, numbers, views in kinds:
+                if view.alike(first):
+                    numbers.append(number)
+                    views.append(view)
+                    break
+            else:
+                kinds.append((view, [number], [view]))
+        for first, numbers, views in kinds:
+            at = np.array(numbers)
+            assert (code[at, 23] == first.keys.shape[1]).all()
+            self._check(first, rows)
+            code[at, 9] = [view.keys.data_ptr() for view in views]
+            code[at, 10] = [view.values.data_ptr() for view in views]
+            self._describe(at, first)
+        return max((first.keys.shape[2] for first, _, _ in kinds), default=0)
+
+    def _describe(self, at: NDArray[np.int64], view: CacheView) -> None:
+        """Write all that is not the address of keys and values into instructions that are alike."""
         code, (row, head, step, _) = self.code, view.keys.stride()
         code[at, 11:14] = row, head, view.lengths.data_ptr()
-        code[at, 15:18] = rotation
+        code[at, 15:18] = 0
+        if view.rotation is not None:
+            cos, sin = view.rotation
+            code[at, 15:18] = cos.data_ptr(), sin.data_ptr(), cos.shape[-1] if len(cos) > 1 else 0
         code[at, 18] = 0 if view.index is None else view.index.data_ptr()
         code[at, 19:23] = step, view.each, 0, 0
         code[at, 24] = view.keys.dtype == torch.bfloat16
@@ -108,11 +112,11 @@ class DecodeRunner:
             code[at, 21:23] = view.seen.data_ptr(), view.seen.shape[1]
 
     @staticmethod
-    def _check(view: CacheView, rows: int, heads: int) -> None:
+    def _check(view: CacheView, rows: int) -> None:
         keys, values, lengths = view.keys, view.values, view.lengths
         assert keys.stride() == values.stride() and keys.stride(-1) == 1
         assert keys.dtype == values.dtype and keys.dtype in CACHED and lengths.dtype == torch.int64
-        assert len(lengths) == rows and lengths.is_contiguous() and keys.shape[1] == heads
+        assert len(lengths) == rows and lengths.is_contiguous()
         assert view.seen is None or (view.seen.is_contiguous() and len(view.seen) == rows)
 
 

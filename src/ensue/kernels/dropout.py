@@ -17,7 +17,10 @@ from torch.nn import functional as F
 
 from ensue.kernels.autograd_guards import plain
 from ensue.kernels.kernel import Fast, Kernel
+from ensue.kernels.loops import Loops
 from ensue.kernels.threads import loopable, run
+
+loops = Loops("ensue.kernels.elementwise_loops")
 
 STEPS = 256
 
@@ -57,8 +60,6 @@ def new_seed() -> int:
 
 def seeded_mask(shape: torch.Size, off: int, seed: int) -> Tensor:
     """The mask of a seed, the same each time."""
-    from ensue.kernels import elementwise_loops as loops  # importing numba takes long
-
     kept = torch.empty(shape, dtype=torch.float32)
     run(loops.masks, kept.numel() // max(shape[-1], 1), shape[-1], seed, off, kept)
     return kept

@@ -1,5 +1,5 @@
 """The loops themselves, compiled by numba on first use and kept on disk: dropout masks, residual path and layer
-norm, bias and relu. Gelu, softmax and attention have files of their own.
+norm, RMSNorm, bias and relu. Gelu, softmax and attention have files of their own.
 
     z_i = mix(seed + i γ),  γ the odd number next to 2⁶⁴ / golden ratio            (SplitMix64: Steele et al., 2014)
 
@@ -124,6 +124,47 @@ def add_norm_backward(a: Any) -> None:
                 by = (by_z[r, i] * weight[i] - plain - normal[r, i] * along) * scale[r]
                 by_x[r, i] = by
                 by_y[r, i] = by * on if bytes_[i] >= off else f32(0)
+        chunk = next_chunk(a)
+
+
+@loop
+def rms_norm(a: Any) -> None:
+    """z = x / √(mean x² + ε) ∘ γ, (M, D), and 1 / √(mean x² + ε) for the backward pass."""
+    M, D = a[1], a[2]
+    x, weight = carray(pointer(a[3]), (M, D), np.float32), carray(pointer(a[4]), (D,), np.float32)
+    epsilon = carray(pointer(a[5]), (1,), np.float32)[0]
+    z, scale = carray(pointer(a[6]), (M, D), np.float32), carray(pointer(a[7]), (M,), np.float32)
+    start = next_chunk(a) * PART
+    while start < M:
+        for r in range(start, min(start + PART, M)):
+            _, by = moments(x[r], epsilon, False)
+            scale[r] = by
+            for i in range(D):
+                z[r, i] = x[r, i] * by * weight[i]
+        start = next_chunk(a) * PART
+
+
+@loop
+def rms_norm_backward(a: Any) -> None:
+    """∂x, and ∂γ of each chunk, (chunks, D)."""
+    M, D = a[1], a[2]
+    by_z, x = carray(pointer(a[3]), (M, D), np.float32), carray(pointer(a[4]), (M, D), np.float32)
+    scale, weight = carray(pointer(a[5]), (M,), np.float32), carray(pointer(a[6]), (D,), np.float32)
+    by_x = carray(pointer(a[7]), (M, D), np.float32)
+    sums = carray(pointer(a[8]), ((M + PART - 1) // PART, D), np.float32)
+    chunk = next_chunk(a)
+    while chunk * PART < M:
+        total = sums[chunk]
+        total[:] = f32(0)
+        for r in range(chunk * PART, min((chunk + 1) * PART, M)):
+            above, row, to, by, along = by_z[r], x[r], by_x[r], scale[r], f32(0)
+            for i in range(D):
+                share = above[i] * row[i]
+                total[i] += share * by
+                along += share * weight[i]
+            along = along * by * by / f32(D)
+            for i in range(D):
+                to[i] = (above[i] * weight[i] - row[i] * along) * by
         chunk = next_chunk(a)
 
 

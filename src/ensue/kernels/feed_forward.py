@@ -25,8 +25,12 @@ from torch.nn import functional as F
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.kernels.kernel import Fast, Kernel
-from ensue.kernels.matmul import matmul, unhooked, weight_gradient
+from ensue.kernels.loops import Loops
+from ensue.kernels.matmul import has_bias, matmul, unhooked, weight_gradient
 from ensue.kernels.threads import PART, loopable, run
+
+gelu_loops = Loops("ensue.kernels.gelu_loops")
+relu_loops = Loops("ensue.kernels.elementwise_loops")
 
 
 @dataclass(frozen=True)
@@ -46,10 +50,8 @@ def _gelu_forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, tuple[Te
     u = matmul(x, up, bias)
     if not loopable(u):
         return F.gelu(u, approximate="tanh"), (u,)
-    from ensue.kernels import gelu_loops as loops  # importing numba takes long
-
     h = torch.empty_like(u)
-    run(loops.gelu, *u.shape, u, h)
+    run(gelu_loops.gelu, *u.shape, u, h)
     return h, (u,)
 
 
@@ -58,11 +60,9 @@ def _gelu_backward(above: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         h = F.gelu(u, approximate="tanh")
         by_u: Tensor = torch.ops.aten.gelu_backward.grad_input(above, u, approximate="tanh", grad_input=above)
         return h, by_u, by_u.sum(0)
-    from ensue.kernels import gelu_loops as loops
-
     M, inner = u.shape
     h, sums = torch.empty_like(u), u.new_empty(-(-M // PART), inner)
-    run(loops.gelu_backward, M, inner, above, u, h, sums)
+    run(gelu_loops.gelu_backward, M, inner, above, u, h, sums)
     return h, above, sums.sum(0)
 
 
@@ -81,10 +81,8 @@ def _relu_forward(x: Tensor, up: Tensor, bias: Tensor) -> tuple[Tensor, tuple[Te
     if not loopable(x, bias) or not bias.is_contiguous():
         h = F.relu_(matmul(x, up, bias))
         return h, (h,)
-    from ensue.kernels import elementwise_loops as loops  # importing numba takes long
-
     h = matmul(x, up, None)
-    run(loops.add_relu, *h.shape, h, bias)
+    run(relu_loops.add_relu, *h.shape, h, bias)
     return h, (h,)
 
 
@@ -92,11 +90,9 @@ def _relu_backward(above: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if not loopable(above):
         by_u: Tensor = torch.ops.aten.threshold_backward.grad_input(above, h, 0, grad_input=above)
         return h, by_u, by_u.sum(0)
-    from ensue.kernels import elementwise_loops as loops
-
     M, inner = h.shape
     sums = h.new_empty(-(-M // PART), inner)
-    run(loops.relu_backward, M, inner, above, h, sums)
+    run(relu_loops.relu_backward, M, inner, above, h, sums)
     return h, above, sums.sum(0)
 
 
@@ -155,7 +151,7 @@ def _can_run_int8(x: Tensor, up: nn.Module, down: nn.Module, activation: str) ->
 
 def _plain(x: Tensor, up: nn.Module, down: nn.Module) -> bool:
     """True for linear layers with a bias and no hooks, under plain autograd. Weights have x's type, or nothing runs."""
-    return unhooked(up) and unhooked(down) and plain(x)
+    return all(unhooked(layer) and has_bias(layer) for layer in (up, down)) and plain(x)
 
 
 feed_forward = Kernel(

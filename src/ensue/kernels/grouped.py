@@ -24,8 +24,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.kernels.kernel import Fast, Kernel
+from ensue.kernels.loops import Loops
 from ensue.kernels.matmul import matmul
 from ensue.kernels.threads import is_fake, loopable, run
+
+loops = Loops("ensue.kernels.grouped_loops")
 
 PANEL, FILLED = 16, 32
 """Outputs that lie side by side, and the multiple that their number is padded to."""
@@ -118,9 +121,14 @@ class _Product(torch.autograd.Function):
         """y."""
         ctx.layer = layer
         bias = None if layer.bias is None else layer.get_buffer("bias")
-        y = x.new_empty(len(x), layer.out_features)
+        y: Tensor | None = None
         for here, weight in layer.slices():
-            y[:, here] = matmul(x, weight.to(x.dtype), None if bias is None else bias[here])
+            part: Tensor = matmul(x, weight.to(x.dtype), None if bias is None else bias[here])
+            if part.shape[1] == layer.out_features:
+                return part
+            y = x.new_empty(len(x), layer.out_features) if y is None else y
+            y[:, here] = part
+        assert y is not None
         return y
 
     @staticmethod
@@ -172,8 +180,6 @@ def _decode_reference(codes: Tensor, scales: Tensor, offsets: Tensor | None, pla
 
 
 def _decode_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None, place: Tensor | None = None) -> Tensor:
-    from ensue.kernels import grouped_loops as loops  # importing numba takes long
-
     panels, groups, loads = codes.shape[:3]
     bits = 4 if codes.dtype == torch.uint8 else 8
     wide = [scales.float() if one is None else one.float() for one in (scales, offsets)]
@@ -215,8 +221,6 @@ def _rows_reference(codes: Tensor, scales: Tensor, offsets: Tensor | None, index
 
 
 def _rows_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None, index: Tensor) -> Tensor:
-    from ensue.kernels import grouped_loops as loops  # importing numba takes long
-
     panels, groups, loads = codes.shape[:3]
     bits = 4 if codes.dtype == torch.uint8 else 8
     own, shifts = _share_rows(scales, offsets, index)

@@ -20,8 +20,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ensue.kernels.autograd_guards import differentiable, plain
+from ensue.kernels.loops import Loops
 from ensue.kernels.matmul import matmul, weight_gradient
 from ensue.kernels.threads import LANES, PART, barrier, loopable, run
+
+loops = Loops("ensue.kernels.gru_loops")
 
 PANEL = 2 * LANES
 """Hidden units that a thread takes at once; N is a multiple of it (ensue.kernels.panels)."""
@@ -95,8 +98,6 @@ class _GRU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> Tensor:
         """h of every step."""
-        from ensue.kernels import gru_loops as loops  # importing numba takes long
-
         x, weight_x, weight_h, bias, h = inputs
         (B, T), N = x.shape[:2], h.shape[1]
         gates = matmul(x.reshape(B * T, -1), weight_x, bias)
@@ -110,8 +111,6 @@ class _GRU(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """Gradients of x, W, U, b and h_0."""
-        from ensue.kernels import gru_loops as loops
-
         inputs, (gates, inner, y) = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
         if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
             return differentiable(equation, inputs, ctx.needs_input_grad, above)

@@ -25,7 +25,10 @@ from torch.nn import functional as F
 
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.kernel import Fast, Kernel
+from ensue.kernels.loops import Loops
 from ensue.kernels.threads import LANES, loopable, run
+
+tiles = Loops("ensue.kernels.tiles")
 
 LARGE = 1 << 27
 """The least M · D · N for oneDNN whatever M is."""
@@ -102,8 +105,6 @@ def transposed(x: Tensor) -> Tensor:
     """xᵀ, contiguous: (M, D) → (D, M)."""
     if not loopable(x) or not x.is_contiguous() or min(x.shape) < LANES:
         return x.T.contiguous()
-    from ensue.kernels import tiles  # importing numba takes long
-
     y = x.new_empty(x.shape[1], x.shape[0])
     run(tiles.transpose_matrix, *x.shape, x, y)
     return y
@@ -132,13 +133,17 @@ weight_gradient = Kernel(
 
 
 def unhooked(layer: nn.Module) -> bool:
-    """True for a linear layer that computes W x + b and nothing else: a bias, no hooks, no ``forward`` of its own."""
+    """True for a linear layer that computes W x + b, or W x, and nothing else: no hooks, no ``forward`` of its own."""
     return (
         isinstance(layer, nn.Linear)
         and type(layer).forward is nn.Linear.forward
-        and layer._parameters.get("bias", layer) is not None  # a parametrised bias is not among them
         and not (layer._forward_hooks or layer._forward_pre_hooks)
     )
+
+
+def has_bias(layer: nn.Module) -> bool:
+    """True for a linear layer with a bias."""
+    return layer._parameters.get("bias", layer) is not None  # a parametrised bias is not among them
 
 
 def _layer(layer: nn.Module, x: Tensor) -> Tensor:
@@ -170,7 +175,7 @@ class _Linear(torch.autograd.Function):
     """x Wᵀ + b on matrices."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """y."""
         ctx.save_for_backward(x, weight, bias)
         return matmul(x, weight, bias)

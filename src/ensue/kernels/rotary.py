@@ -18,7 +18,10 @@ from torch import Tensor
 
 from ensue.kernels.autograd_guards import plain
 from ensue.kernels.kernel import Fast, Kernel
+from ensue.kernels.loops import Loops
 from ensue.kernels.threads import loopable, run
+
+loops = Loops("ensue.kernels.rotary_loops")
 
 
 def _reference(x: Tensor, cos: Tensor, sin: Tensor, width: int) -> Tensor:
@@ -43,8 +46,6 @@ rotate = Kernel("rotary", _reference, Fast("one_pass", _one_pass, _can_run))
 
 
 def _turn(x: Tensor, cos: Tensor, sin: Tensor, width: int, back: bool) -> Tensor:
-    from ensue.kernels import rotary_loops as loops  # importing numba takes long
-
     y = torch.empty_like(x)
     apart = cos.shape[1] if len(cos) == 1 else 0  # all rows have the same angles, or each token has its own
     sizes = (x.shape[-1], width, cos.shape[-1], apart, int(back))

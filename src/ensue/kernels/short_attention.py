@@ -5,9 +5,10 @@
 
 Torch's kernel never stores P, which pays where rows are long. Where they are short P is small, and keeping it saves
 computing it again; a head's matrices then never leave the cache. Queries, keys and values that were projected side by
-side are read there, and their gradients are written side by side. Rows are consecutive, padded to one length or not.
+side are read there, and their gradients are written side by side; keys and values that several query heads share are
+never repeated. Rows are consecutive, padded to one length or not.
 
-Legend: B rows, T queries, S keys, M tokens of all rows, H heads, d head width, D = H·d.
+Legend: B rows, T queries, S keys, M tokens of all rows, H heads, G key–value heads (0: H), d head width, D = H·d.
 """
 
 from __future__ import annotations
@@ -20,37 +21,43 @@ from torch import Tensor
 
 from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.dropout import dropout as drop
+from ensue.kernels.loops import Loops
 from ensue.kernels.packing import AttentionRows
 from ensue.kernels.threads import LANES, ROWS, loopable, run
+
+loops = Loops("ensue.kernels.short_attention_loops")
 
 SHORT = 64
 """The most queries and the most keys: beyond, torch's kernel is as fast."""
 
 Parts = tuple[Tensor, ...]
 """Queries, keys and values in their order as they were projected, (3D,), or (D, 2D), or (D, D, D), of padded rows
-(B, T or S, …) or of packed ones (M, …)."""
+(B, T or S, …) or of packed ones (M, …); with G key–value heads these are G·d wide, not D."""
 
 
-def width(parts: Parts) -> int:
+def width(parts: Parts, heads: int = 1, kv_heads: int = 0) -> int:
     """D."""
-    return sum(part.shape[-1] for part in parts) // 3
+    return sum(int(part.shape[-1]) for part in parts) // (heads + 2 * (kv_heads or heads)) * heads
 
 
-def split(parts: Parts, heads: int) -> list[Tensor]:
-    """Q, K, V of padded rows, each (B, H, T or S, d)."""
-    D = width(parts)
-    return [one.view(*one.shape[:2], heads, D // heads).transpose(1, 2) for one in apart(parts)]
+def split(parts: Parts, heads: int, kv_heads: int = 0) -> list[Tensor]:
+    """Q (B, H, T, d), K and V (B, G, S, d) of padded rows."""
+    d, counts = width(parts, heads, kv_heads) // heads, (heads, *[kv_heads or heads] * 2)
+    each = zip(apart(parts, heads, kv_heads), counts)
+    return [one.view(*one.shape[:2], count, d).transpose(1, 2) for one, count in each]
 
 
-def apart(parts: Parts) -> list[Tensor]:
-    """Queries, keys and values, each (…, D)."""
-    D = width(parts)
-    return [one for part in parts for one in part.chunk(part.shape[-1] // D, dim=-1)]
+def apart(parts: Parts, heads: int = 1, kv_heads: int = 0) -> list[Tensor]:
+    """Queries (…, D), keys and values (…, G·d)."""
+    D = width(parts, heads, kv_heads)
+    shared = D // heads * (kv_heads or heads)
+    sizes = {1: ([D, shared, shared],), 2: ([D], [shared, shared]), 3: ([D], [shared], [shared])}[len(parts)]
+    return [one for part, own in zip(parts, sizes) for one in torch.split(part, own, dim=-1)]
 
 
-def fits(parts: Parts, heads: int) -> bool:
+def fits(parts: Parts, heads: int, kv_heads: int = 0) -> bool:
     """True if the loops can read these padded rows (B, T or S, …), and are faster."""
-    return able(heads, width(parts), [part.shape[1] for part in parts], *parts) and all(
+    return able(heads, width(parts, heads, kv_heads), [part.shape[1] for part in parts], *parts) and all(
         part.stride(-1) == 1 and part.stride(0) == part.shape[1] * part.stride(1) for part in parts
     )
 
@@ -69,25 +76,30 @@ def able(heads: int, width: int, times: list[int], *tensors: Tensor) -> bool:
     )
 
 
-def attend(parts: Parts, heads: int, sizes: Tensor | None = None, causal: bool = False) -> Tensor:
+def attend(parts: Parts, heads: int, sizes: Tensor | None = None, causal: bool = False, kv_heads: int = 0) -> Tensor:
     """softmax(Q Kᵀ / √d) V of padded rows, (B, T, D).
 
     Row b sees its first ``sizes[b]`` keys; with ``causal`` no token sees one after it.
     """
     (B, T), S = parts[0].shape[:2], parts[-1].shape[1]
-    y = packed(tuple(part.flatten(0, 1) for part in parts), heads, AttentionRows.padded(B, T, S, sizes), causal)
+    rows = AttentionRows.padded(B, T, S, sizes)
+    y = packed(tuple(part.flatten(0, 1) for part in parts), heads, rows, causal, kv_heads)
     return y.view(B, T, -1)
 
 
-def packed(parts: Parts, heads: int, rows: AttentionRows, causal: bool = False) -> Tensor:
+def packed(parts: Parts, heads: int, rows: AttentionRows, causal: bool = False, kv_heads: int = 0) -> Tensor:
     """The same of packed rows, (M, D)."""
-    result: Tensor = _Short.apply(heads, rows, causal, *parts)  # type: ignore[no-untyped-call]
+    result: Tensor = _Short.apply(heads, kv_heads or heads, rows, causal, *parts)  # type: ignore[no-untyped-call]
     return result
 
 
-def equation(parts: Parts, heads: int, rows: AttentionRows, causal: bool = False, dropout: float = 0.0) -> Tensor:
+def equation(
+    parts: Parts, heads: int, rows: AttentionRows, causal: bool = False, dropout: float = 0.0, kv_heads: int = 0
+) -> Tensor:
     """Attention within packed rows in plain operations, row by row; a query that sees no key gets zeros."""
-    query, key, value = (one.view(len(one), heads, -1).transpose(0, 1) for one in apart(parts))  # (H, M, d)
+    d = width(parts, heads, kv_heads) // heads
+    each = (one.view(len(one), one.shape[-1] // d, d).transpose(0, 1) for one in apart(parts, heads, kv_heads))
+    query, key, value = (one if len(one) == heads else one.repeat_interleave(heads // len(one), 0) for one in each)
     found = []
     for begin, T, begin_keys, S, seen, _ in rows.table.tolist():
         q, k, v = query[:, begin : begin + T], *(one[:, begin_keys : begin_keys + S] for one in (key, value))
@@ -101,43 +113,39 @@ def equation(parts: Parts, heads: int, rows: AttentionRows, causal: bool = False
     return torch.cat(ordered, dim=1).transpose(0, 1).flatten(1)
 
 
-def addresses(parts: Parts) -> list[Tensor | int]:
+def addresses(parts: Parts, heads: int, kv_heads: int) -> list[Tensor | int]:
     """Q, K and V, each with the distance between its tokens."""
-    return [field for one in apart(parts) for field in (one, one.stride(0))]
+    return [field for one in apart(parts, heads, kv_heads) for field in (one, one.stride(0))]
 
 
 class _Short(torch.autograd.Function):
     """A compiled loop for each direction."""
 
     @staticmethod
-    def forward(ctx: Any, heads: int, rows: AttentionRows, causal: bool, *parts: Tensor) -> Tensor:
+    def forward(ctx: Any, heads: int, kv_heads: int, rows: AttentionRows, causal: bool, *parts: Tensor) -> Tensor:
         """Y."""
-        from ensue.kernels import short_attention_loops as loops  # numba takes a while to import
-
-        D = width(parts)
+        D = width(parts, heads, kv_heads)
         y, weights = parts[0].new_empty(len(parts[0]), D), parts[0].new_empty(heads * rows.weights)
-        arrays = (rows.queries, rows.table, *addresses(parts), y, D, weights)
-        run(loops.attend, len(y), len(rows.table), heads, D // heads, int(causal), *arrays)
+        arrays = (rows.queries, rows.table, *addresses(parts, heads, kv_heads), y, D, weights)
+        run(loops.attend, len(y), len(rows.table), heads, D // heads, kv_heads, int(causal), *arrays)
         ctx.save_for_backward(weights, *parts)
-        ctx.heads, ctx.rows, ctx.causal = heads, rows, causal
+        ctx.heads, ctx.rows, ctx.causal = (heads, kv_heads), rows, causal
         return y
 
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """The gradient of each part."""
-        from ensue.kernels import short_attention_loops as loops
-
         weights, *parts = ctx.saved_tensors
-        rows, needed = ctx.rows, ctx.needs_input_grad[3:]
+        (heads, kv_heads), rows, needed = ctx.heads, ctx.rows, ctx.needs_input_grad[4:]
         if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
 
             def plainly(*own: Tensor) -> Tensor:
-                return equation(own, ctx.heads, rows, ctx.causal)
+                return equation(own, heads, rows, ctx.causal, kv_heads=kv_heads)
 
-            return None, None, None, *differentiable(plainly, parts, needed, above)
+            return *[None] * 4, *differentiable(plainly, parts, needed, above)
         by_y, grads = above[0].contiguous(), tuple(part.new_empty(part.shape) for part in parts)
         D = by_y.shape[1]
-        arrays = (*addresses(tuple(parts)), by_y, D, *addresses(grads), weights)
-        fixed = (len(rows.table), ctx.heads, D // ctx.heads, rows.queries, rows.keys, rows.table)
-        run(loops.attend_backward, len(by_y), *fixed, *arrays)
-        return None, None, None, *(grad if need else None for grad, need in zip(grads, needed))
+        projected, gradients = (addresses(one, heads, kv_heads) for one in (tuple(parts), grads))
+        fixed = (len(rows.table), heads, D // heads, kv_heads, rows.queries, rows.keys, rows.table)
+        run(loops.attend_backward, len(by_y), *fixed, *projected, by_y, D, *gradients, weights)
+        return *[None] * 4, *(grad if need else None for grad, need in zip(grads, needed))

@@ -1,8 +1,8 @@
 """Attention within short rows, forward and backward: weights are kept for the backward pass.
 
-Legend: B rows, T queries, S keys, M tokens of all rows, H heads, d head width, D = H·d. A matrix is an address
-and how far its rows are apart, in numbers. A loop is given ``a``, the row of numbers that ``ensue.kernels.threads.run``
-makes.
+Legend: B rows, T queries, S keys, M tokens of all rows, H heads, G key–value heads, d head width, D = H·d. A matrix
+is an address and how far its rows are apart, in numbers. A loop is given ``a``, the row of numbers that
+``ensue.kernels.threads.run`` makes.
 """
 
 from __future__ import annotations
@@ -48,12 +48,19 @@ def softmax(p: Floats, size: int, causal: int, scale: float) -> None:
     p[size:] = f32(0)
 
 
+@inner
+def begin_of(workspace: Floats, rows: int, columns: int) -> Floats:
+    """The first numbers of a workspace as a matrix."""
+    matrix: Floats = carray(pointer(np.int64(workspace.ctypes.data)), (rows, columns), np.float32)
+    return matrix
+
+
 @loop
 def attend(a: Any) -> None:
     """Y = P V, (M, D), and Pᵀ = softmax(K Qᵀ / √d) of each row."""
-    B, H, d, causal, most = a[2], a[3], a[4], a[5], a[6]
-    rows = carray(pointer(a[7]), (B, 6), np.int64)
-    query, key, value, out = two(a, 8), two(a, 10), two(a, 12), two(a, 14)
+    B, H, d, shared, causal, most = a[2], a[3], a[4], a[3] // a[5], a[6], a[7]
+    rows = carray(pointer(a[8]), (B, 6), np.int64)
+    query, key, value, out = two(a, 9), two(a, 11), two(a, 13), two(a, 15)
     workspace = np.zeros(d * whole_lanes(most), np.float32)
     scale = f32(1 / (np.sqrt(d) * np.log(2)))
     b = next_chunk(a)
@@ -61,13 +68,13 @@ def attend(a: Any) -> None:
         row = rows[b]
         first, T, begin, S, size = row[0], row[1], row[2], row[3], row[4]
         wide = whole_lanes(T)
-        transposed, weights = workspace[: d * wide].reshape(d, wide), kept_weights(a, 16, row, H)
+        transposed, weights = begin_of(workspace, d, wide), kept_weights(a, 17, row, H)
         for h in range(H):
-            p = weights[h]
+            p, g = weights[h], h // shared
             transpose(head(query, first, h, d), transposed, T)
-            matmul(matrix(p), as_left(head(key, begin, h, d)), matrix(transposed), S, wide, d)
+            matmul(matrix(p), as_left(head(key, begin, g, d)), matrix(transposed), S, wide, d)
             softmax(p, size, causal, scale)
-            matmul(head(out, first, h, d), as_left_transposed(matrix(p)), head(value, begin, h, d), T, d, size)
+            matmul(head(out, first, h, d), as_left_transposed(matrix(p)), head(value, begin, g, d), T, d, size)
         b = next_chunk(a)
 
 
@@ -78,13 +85,28 @@ def softmax_backward(p: Floats, by: Floats, scale: float) -> None:
         softmax_columns_backward(matrix(p), matrix(by), len(p), column, scale)
 
 
+@inner
+def matmul_shared(to: Any, left: Any, right: Any, sizes: Any, workspace: Floats, first: bool) -> None:
+    """A B; added to the result for all query heads that share it but the first. A last tile overlaps another one."""
+    rows, columns, count = sizes
+    if first:
+        matmul(to, left, right, rows, columns, count)
+        return
+    matmul(matrix(workspace), left, right, rows, columns, count)
+    for r in range(rows):
+        row = carray(pointer(to[0] + 4 * r * to[1]), (columns,), np.float32)
+        for i in range(columns):
+            row[i] += workspace[r, i]
+
+
 @loop
 def attend_backward(a: Any) -> None:
     """∂Q, ∂K, ∂V of ∂Y and Pᵀ."""
-    B, H, d, most, longest = a[2], a[3], a[4], a[5], a[6]
-    rows = carray(pointer(a[7]), (B, 6), np.int64)
-    query, key, value, above = two(a, 8), two(a, 10), two(a, 12), two(a, 14)
-    by_query, by_key, by_value = two(a, 16), two(a, 18), two(a, 20)
+    B, H, d, shared, most, longest = a[2], a[3], a[4], a[3] // a[5], a[6], a[7]
+    rows = carray(pointer(a[8]), (B, 6), np.int64)
+    query, key, value, above = two(a, 9), two(a, 11), two(a, 13), two(a, 15)
+    by_query, by_key, by_value = two(a, 17), two(a, 19), two(a, 21)
+    product = np.empty((longest, d), np.float32)
     workspace, scores = np.zeros(d * whole_lanes(most), np.float32), np.empty(longest * whole_lanes(most), np.float32)
     scale = f32(1 / np.sqrt(d))
     b = next_chunk(a)
@@ -92,14 +114,15 @@ def attend_backward(a: Any) -> None:
         row = rows[b]
         first, T, begin, S = row[0], row[1], row[2], row[3]
         wide = whole_lanes(T)
-        transposed, weights = workspace[: d * wide].reshape(d, wide), kept_weights(a, 22, row, H)
-        by = scores[: S * wide].reshape(S, wide)
+        transposed, weights = begin_of(workspace, d, wide), kept_weights(a, 23, row, H)
+        by = begin_of(scores, S, wide)
         for h in range(H):
-            p, by_y = weights[h], head(above, first, h, d)
+            p, by_y, g, alone = weights[h], head(above, first, h, d), h // shared, h % shared == 0
             transpose(by_y, transposed, T)
-            matmul(matrix(by), as_left(head(value, begin, h, d)), matrix(transposed), S, wide, d)
+            matmul(matrix(by), as_left(head(value, begin, g, d)), matrix(transposed), S, wide, d)
             softmax_backward(p, by, scale)
-            matmul(head(by_query, first, h, d), as_left_transposed(matrix(by)), head(key, begin, h, d), T, d, S)
-            matmul(head(by_key, begin, h, d), as_left(matrix(by)), head(query, first, h, d), S, d, T)
-            matmul(head(by_value, begin, h, d), as_left(matrix(p)), by_y, S, d, T)
+            matmul(head(by_query, first, h, d), as_left_transposed(matrix(by)), head(key, begin, g, d), T, d, S)
+            own, sizes = head(query, first, h, d), (S, d, T)
+            matmul_shared(head(by_key, begin, g, d), as_left(matrix(by)), own, sizes, product, alone)
+            matmul_shared(head(by_value, begin, g, d), as_left(matrix(p)), by_y, sizes, product, alone)
         b = next_chunk(a)

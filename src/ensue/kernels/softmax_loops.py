@@ -107,6 +107,30 @@ def softmax_row(context: Any, scores: Any, size: Any, scale: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def cap_row(context: Any, scores: Any, size: Any, scale: Any, bound: Any) -> Any:
+    """bound · tanh(x · scale · (ln 2) / 2) of ``size`` floats, in place; floats after them, up to whole lanes, change
+    too.
+
+    tanh(u) = ±(1 − 2^(−s)) / (1 + 2^(−s)), s = 2 |u| / ln 2: such powers never overflow.
+    """
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        scores, size, scale, bound = arguments
+        v, one = Vectors(builder), constant(1.0)
+        scale, bound = v.broadcast(scale), v.broadcast(bound)
+        steps = builder.udiv(builder.add(size, INT64(LANES - 1)), INT64(LANES))
+        with cgutils.for_range(builder, steps) as step:
+            x = v.load(scores, (INT64(LANES), step.index))
+            above = builder.fcmp_ordered(">", x, constant(0.0))
+            power = v.exp2(v.mul(builder.select(above, builder.fneg(x), x), scale))
+            y = v.mul(bound, builder.fdiv(builder.fsub(one, power), v.add(one, power)))
+            v.store(builder.select(above, y, builder.fneg(y)), scores, (INT64(LANES), step.index))
+        return context.get_dummy_value()
+
+    return types.void(scores, size, scale, bound), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def max_of_vectors(context: Any, base: Any, count: Any) -> Any:
     """The largest element of ``count`` consecutive vectors."""
 

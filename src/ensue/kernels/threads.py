@@ -98,7 +98,7 @@ def loopable(*tensors: Tensor) -> bool:
 def run(loop: Any, rows: int, *arguments: Tensor | int) -> None:
     """Run a loop on torch's threads. ``rows`` is the size of the work; arrays are passed as tensors."""
     if _counted is not None and any(_only_counted(one) for one in arguments):
-        _counted(loop.__name__, arguments)
+        _counted(loop.name, arguments)
         return
     numbers = [one if isinstance(one, int) else one.data_ptr() for one in arguments]
     row = (ctypes.c_int64 * (len(numbers) + 2))(0, rows, *numbers)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ensue.core.escapes import escape_controls
 from ensue.core.wording import table_lines
 from ensue.measure.pass_at_k import PassRate, mean_pass_rate
 from ensue.measure.sandbox.execution import OUTCOMES
@@ -97,5 +98,5 @@ class CodeResult:
             f"pass@{rate.k} {rate.value:.1%} (95 % interval {rate.low:.1%} to {rate.high:.1%})" for rate in self.rates
         ]
         of = f"{len(self.counts):,} problems, {n:,} program{'s' if n > 1 else ''} each"
-        errors = ", ".join(f"{name} {count:,}" for name, count in self.errors.items())
+        errors = ", ".join(f"{escape_controls(name)} {count:,}" for name, count in self.errors.items())
         return [*said, of, "", *table_lines(*self.table), *([f"exceptions: {errors}"] if errors else [])]

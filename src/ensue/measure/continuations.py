@@ -159,7 +159,7 @@ def _sums(model: Any, x: Tensor, y: Tensor, state: Any, lengths: Tensor | None) 
         real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
     step, found = max(1, LOGITS_AT_ONCE // 4 // model.config.vocabulary), []
     for h, targets in zip(torch.split(hidden[real], step), torch.split(y[real], step)):
-        found.append(model.head(h).double().log_softmax(-1).gather(-1, targets[:, None])[:, 0])
+        found.append(model.logits(h).double().log_softmax(-1).gather(-1, targets[:, None])[:, 0])
     values = torch.zeros(y.shape, dtype=torch.float64, device=y.device).masked_scatter(real, torch.cat(found))
     result: list[float] = values.sum(1).tolist()
     return result

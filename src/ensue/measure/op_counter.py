@@ -226,7 +226,7 @@ def _short_attention(times: int, arguments: tuple[Any, ...]) -> int:
 
 
 def _blocked_attention(times: int, arguments: tuple[Any, ...]) -> int:
-    """FLOPs of loops with rows, heads and head width first, and Q (B T, D) and K (B S, D) after six others."""
+    """FLOPs of loops with rows, heads and head width first, and Q (B T, D) and K (B S, D) after seven others."""
     rows, heads, width = arguments[:3]
     queries, keys = arguments[QUERIES], arguments[QUERIES + 2]
     return int(times * 2 * len(queries) * (len(keys) // rows) * heads * width)
@@ -237,7 +237,7 @@ def _recurrent_steps(arguments: tuple[Any, ...]) -> int:
     return int(2 * arguments[0] * arguments[1] * arguments[4].numel())
 
 
-QUERIES = 9
+QUERIES = 10
 """The index of the queries in the arguments of blocked attention; each tensor is followed by its stride."""
 LOOPS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "attend": partial(_short_attention, 2),

@@ -5,8 +5,8 @@
     P(u) = softmax(h_L W_eᵀ)               the embedding again (tied), or a matrix of its own
 
 ``norm = "pre"`` is GPT-2's order (a last layer norm before the output), ``"post"`` is GPT's. ``attention``, ``feed``,
-``norm``, ``kv_heads`` and ``rope_base`` swap the parts of its blocks. The state is the trunk's: every block's keys and
-values, or whatever its mixer keeps.
+``norm``, ``kv_heads`` and ``rope_base`` swap the parts of its blocks; ``logit_cap`` bounds the logits. The state is the
+trunk's: every block's keys and values, or whatever its mixer keeps.
 
 Past its ``context`` the model slides: when the window is full, its newer half is read again, so every token is
 predicted from at least half a window. The windows depend on the number of tokens only, not on how they are split into
@@ -58,6 +58,10 @@ class GPTConfig(TrunkConfig):
     """Position encoding: rotary, learned, sinusoidal, alibi or none."""
     embed_scale: float = 1.0
     """Factor of embeddings, before positions are added; Gemma's is √hidden."""
+    attention_cap: float = 0.0
+    """Cap c of attention scores, c·tanh(score / c); 0 means none."""
+    logit_cap: float = 0.0
+    """Cap c of logits, c·tanh(logit / c); 0 means none."""
     past: str = "slide"
     """What happens past the context: slide, or raise an error."""
     epsilon: float = 1e-5
@@ -77,6 +81,8 @@ class GPTConfig(TrunkConfig):
         self.check_trunk()
         check_positive(self, "context")
         check(self, "embed_scale", 0 < self.embed_scale < float("inf"), "above 0, and finite")
+        for name in ("attention_cap", "logit_cap"):
+            check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more, and finite")
         check(self, "epsilon", 0 < self.epsilon < 1, "between 0 and 1")
         check(self, "past", self.past in ("slide", "raise"), "slide or raise")
         check_positive(self, "experts", "experts_active")
@@ -161,6 +167,7 @@ class GPTLanguageModel(LanguageModel):
             positions=config.positions,
             context=config.context,
             attention_dropout=config.dropout,
+            attention_cap=config.attention_cap,
             epsilon=config.epsilon,
             experts=(config.experts, config.experts_active, config.experts_gate),
         )
@@ -168,6 +175,7 @@ class GPTLanguageModel(LanguageModel):
         self.head = nn.Linear(D, config.vocabulary, bias=False)
         if config.tied:
             self.head.weight = self.embed.weight
+        self.logit_cap = config.logit_cap
         self.dropout = Dropout(config.dropout)
         self.slides = not self.blocks.bounded or config.positions == "learned"
         """Whether there is a window, as the state grows or the positions are limited."""
@@ -197,7 +205,7 @@ class GPTLanguageModel(LanguageModel):
             hidden, after = self._slide(tokens, before)
         else:
             hidden, after = self._slide_rows(tokens, before, lengths)
-        return answer(self.head, hidden, after, lengths, want)
+        return answer(self.logits, hidden, after, lengths, want)
 
     def loss(self, *args: Any, **kwargs: Any) -> tuple[Tensor, State | None]:
         """As ``Model.loss``; training a mixture of experts adds the mean of its load-balancing losses."""
@@ -215,7 +223,7 @@ class GPTLanguageModel(LanguageModel):
             x, state.trunk, Layout(lengths), weights="attention" in want, keep_state="end" not in want
         )
         after = None if trunk is None else self._after(state, tokens, trunk)
-        return answer(self.head, self.norm(h), after, lengths, want, weights)
+        return answer(self.logits, self.norm(h), after, lengths, want, weights)
 
     def _after(self, state: GPTState, tokens: Tensor, trunk: TrunkState) -> GPTState:
         """Return the state after ``tokens``: the trunk's, and the window with the tokens appended to each row."""

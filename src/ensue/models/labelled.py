@@ -25,7 +25,6 @@ import torch
 from torch import Tensor, nn
 
 from ensue.core.settings import check, check_below_one, check_not_negative
-from ensue.kernels.cross_entropy import mean_cross_entropy
 from ensue.models.bidirectional_encoder import BidirectionalEncoder
 from ensue.models.encoder import Encoder
 from ensue.models.layer_depths import layers_of, parameter_depths
@@ -181,9 +180,10 @@ class Labelled(nn.Module):
 
     def language_loss(self, hidden: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Return the auxiliary loss: the mean of −log P(x_{t+1} | x_≤t) over all tokens but padding."""
-        head: Any = self.body.head
         real = torch.arange(1, tokens.shape[1], device=tokens.device) < lengths[:, None]
-        return mean_cross_entropy(hidden[:, :-1][real], head.weight, head.bias, tokens[:, 1:][real])
+        body: Any = self.body
+        loss: Tensor = body.mean_loss(hidden[:, :-1][real], tokens[:, 1:][real])
+        return loss
 
     def depths(self) -> dict[str, int]:
         """Return the depth of each parameter: 0 for embeddings, l for layer l, L + 1 for the head."""

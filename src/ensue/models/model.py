@@ -6,6 +6,7 @@ or one token. ``log_prob`` returns only the probabilities of given next tokens a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.core.errors import InputError
+from ensue.kernels.cap import capped
+from ensue.kernels.capped_cross_entropy import mean_capped_cross_entropy
 from ensue.kernels.cross_entropy import full_precision, mean_cross_entropy
 from ensue.kernels.grouped import GroupedLinear
 from ensue.nn.protocol import Output, Traits, Wants
@@ -37,6 +40,8 @@ class Model(nn.Module):
     """Expected time and score of presets, from benchmarks/results."""
     config: Any
     head: nn.Module
+    logit_cap: float = 0.0
+    """c of logits c tanh(z / c), z = head(hidden); 0 means none."""
 
     @property
     def traits(self) -> Traits:
@@ -48,6 +53,10 @@ class Model(nn.Module):
     ) -> Output:
         """Read ``tokens`` (B, T) after ``state``; rows longer than their ``lengths`` (B,) are padded on the right."""
         raise TypeError(f"{type(self).__name__} does not implement forward")
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the scores of all next tokens: the output layer of hidden states (…, D) → (…, V), capped."""
+        return capped(self.head(hidden), self.logit_cap)
 
     def log_prob(
         self, tokens: Tensor, targets: Tensor, state: State | None = None, lengths: Tensor | None = None
@@ -91,17 +100,19 @@ class Model(nn.Module):
         return self.mean_loss(hidden, wanted, smoothing), output.state
 
     def mean_loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Return the mean of −log softmax(head(hidden)) at the targets, (M, D), (M,) → a scalar."""
+        """Return the mean of −log softmax(logits(hidden)) at the targets, (M, D), (M,) → a scalar."""
         head: Any = self.head
         if type(head) in (nn.Linear, GroupedLinear) and not (head._forward_hooks or head._forward_pre_hooks):
+            if self.logit_cap:
+                return mean_capped_cross_entropy(hidden, head.weight, head.bias, targets, self.logit_cap, smoothing)
             return mean_cross_entropy(hidden, head.weight, head.bias, targets, smoothing)
-        return F.cross_entropy(full_precision(head(hidden)), targets, label_smoothing=smoothing)
+        return F.cross_entropy(full_precision(self.logits(hidden)), targets, label_smoothing=smoothing)
 
     def cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """Return −log softmax(head(hidden)) at the targets, (M, D), (M,) → (M,), computed in slices."""
+        """Return −log softmax(logits(hidden)) at the targets, (M, D), (M,) → (M,), computed in slices."""
         step = max(1, LOGITS_AT_ONCE // self.config.vocabulary)
         slices = zip(torch.split(hidden, step), torch.split(targets, step))
-        losses = [F.cross_entropy(full_precision(self.head(h)), y, reduction="none") for h, y in slices if len(h)]
+        losses = [F.cross_entropy(full_precision(self.logits(h)), y, reduction="none") for h, y in slices if len(h)]
         return torch.cat(losses) if losses else hidden.new_zeros(0)
 
 
@@ -122,14 +133,14 @@ def last_position(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def answer(
-    head: nn.Module,
+    head: Callable[[Tensor], Tensor],
     hidden: Tensor,
     state: State | None,
     lengths: Tensor | None,
     want: Wants,
     attention: tuple[Tensor, ...] | None = None,
 ) -> Output:
-    """Build the output that ``want`` asks for from hidden states."""
+    """Build the output that ``want`` asks for from hidden states; ``head`` maps them to logits."""
     logits = None
     if "logits" in want:
         logits = head(hidden)

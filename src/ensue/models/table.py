@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from ensue.core.table import Entry, Table
 
 NUMBERS = {
@@ -52,3 +54,9 @@ FORECASTERS = Table(
     },
 )
 """Systems that forecast: the same names, with numbers instead of tokens."""
+
+
+def is_ngram(model: object) -> bool:
+    """Whether a model is an n-gram model. Their module needs numba, so it is not imported to find out."""
+    module = sys.modules.get("ensue.models.ngram")
+    return module is not None and isinstance(model, module.NGram)

@@ -15,19 +15,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ensue.kernels.cap import capped
 from ensue.kernels.decode_program import MULTIPLY, CacheView, DecodeProgram, NotCompilable
 from ensue.kernels.decode_runner import ProgramCache
 from ensue.kernels.grouped import GroupedLinear
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.kernels.threads import LANES
 from ensue.nn.adapters import AdaptedLinear
-from ensue.nn.blocks import Block, PostNormBlock, PreNormBlock
+from ensue.nn.blocks import Block, PostNormBlock, PreNormBlock, SandwichNormBlock
 from ensue.nn.cross_attention import CrossAttention
 from ensue.nn.feed_forward import FeedForward
 from ensue.nn.gated_feed_forward import GatedFeedForward
 from ensue.nn.key_value_cache import KeyValueCache, all_advanced
 from ensue.nn.mixers.full import SelfAttention
 from ensue.nn.mixers.local import LocalAttention
+from ensue.nn.norms import RMSNorm
 from ensue.nn.source import Source
 from ensue.nn.trunk import Trunk, TrunkState
 
@@ -47,8 +49,6 @@ def compile_trunk(program: DecodeProgram, trunk: Trunk, norm: nn.Module, head: n
     """Compile blocks, a last norm and an output layer; returns the buffer of the first block's input."""
     if type(trunk) is not Trunk:
         raise NotCompilable(type(trunk).__name__)
-    if len({getattr(getattr(block.attention, "rotary", None), "identity", None) for block in trunk.blocks}) > 1:
-        raise NotCompilable("layers with different rotary positions")
     first = x = program.buffer(cast(int, head.in_features))
     for block in trunk.blocks:
         x = compile_module(program, block, x)
@@ -86,10 +86,15 @@ def _gated_feed_forward(program: DecodeProgram, feed: GatedFeedForward, x: Tenso
 
 
 def _self_attention(program: DecodeProgram, mixer: SelfAttention, x: Tensor, onto: Tensor | None) -> Tensor:
-    if not mixer.causal or mixer.score_bias is not None or mixer.norm_query is not None:
-        raise NotCompilable("attention in both directions, with a score bias or with norms of queries and keys")
-    projected = _project(program, mixer.project, x)
-    y = program.attend(projected, mixer.heads, mixer.kv_heads, mixer.heads * mixer.head_width, append=True)
+    if not mixer.causal or mixer.score_bias is not None:
+        raise NotCompilable("attention in both directions or with a score bias")
+    projected, (queries, keys, _) = _project(program, mixer.project, x), mixer.sizes
+    if mixer.norm_query is not None and mixer.norm_key is not None:
+        program.norm_heads(mixer.norm_query, projected[:, :queries], mixer.heads)
+        program.norm_heads(mixer.norm_key, projected[:, queries : queries + keys], mixer.kv_heads)
+    rotary = None if mixer.rotary is None else (mixer.rotary.identity, mixer.rotary)
+    how: dict[str, Any] = {"span": mixer.span, "cap": mixer.score_cap, "rotary": rotary}
+    y = program.attend(projected, mixer.heads, mixer.kv_heads, queries, append=True, **how)
     return _project(program, mixer.out, y, onto=onto)
 
 
@@ -111,6 +116,13 @@ def _pre_norm(program: DecodeProgram, block: Block, x: Tensor, onto: Tensor | No
     return x
 
 
+def _sandwich_norm(program: DecodeProgram, block: SandwichNormBlock, x: Tensor, onto: Tensor | None) -> Tensor:
+    after = [block.norm_mixed, *([] if block.cross is None else [block.norm_crossed]), block.norm_fed]
+    for (part, norm), last in zip(_parts(block), after, strict=True):
+        program.norm(last, compile_module(program, part, compile_module(program, norm, x)), onto=x)
+    return x
+
+
 def _post_norm(program: DecodeProgram, block: Block, x: Tensor, onto: Tensor | None) -> Tensor:
     for part, norm in _parts(block):
         compile_module(program, part, x, onto=x)
@@ -122,6 +134,7 @@ COMPILE: dict[type[nn.Module], Compile] = {
     nn.Identity: _norm,
     nn.LayerNorm: _norm,
     nn.RMSNorm: _norm,
+    RMSNorm: _norm,
     nn.Linear: _linear,
     QuantisedLinear: _linear,
     GroupedLinear: _linear,
@@ -129,10 +142,11 @@ COMPILE: dict[type[nn.Module], Compile] = {
     FeedForward: _feed_forward,
     GatedFeedForward: _gated_feed_forward,
     SelfAttention: _self_attention,
-    LocalAttention: _self_attention,  # the same within its span, and no program runs beyond
+    LocalAttention: _self_attention,
     CrossAttention: _cross_attention,
     PreNormBlock: _pre_norm,
     PostNormBlock: _post_norm,
+    SandwichNormBlock: _sandwich_norm,
 }
 """What each type of module becomes."""
 
@@ -155,14 +169,10 @@ class DecodeSteps:
     ) -> tuple[Tensor, TrunkState] | None:
         """Return the logits (R, 1, V) of one token of each row (R, 1), and the state after them.
 
-        None if there are other tokens, if more than logits are wanted, if a token does not see all before it, or if
-        there is no program. ``model`` has the ``embed`` and ``positions`` before the trunk, and the ``norm`` and
-        ``head`` after it.
+        None if there are other tokens, if more than logits are wanted, or if there is no program. ``model`` has the
+        ``embed`` and ``positions`` before the trunk, and the ``norm``, ``head`` and ``logit_cap`` after it.
         """
         if tokens.shape[1] != 1 or lengths is not None or len(want) != 1 or want[0] not in ("logits", "last"):
-            return None
-        spans = [block.attention.span for block in trunk.blocks if type(block.attention) is LocalAttention]
-        if spans and state.clock.used >= min(spans):
             return None
         runner = self.programs.runner(
             model, len(tokens), lambda program: compile_trunk(program, trunk, model.norm, model.head)
@@ -171,15 +181,15 @@ class DecodeSteps:
             return None
         positions = state.clock.positions(1)
         x = model.positions(model.embed(tokens), positions, state.clock.used + 1)
-        caches = [one.with_room() for one in cast(tuple[KeyValueCache, ...], state.blocks)]
-        views = [[cache.view] for cache in caches]
+        layers, blocks = runner.program.layers, cast(tuple[KeyValueCache, ...], state.blocks)
+        caches = [one.with_room(span) for one, (span, _) in zip(blocks, layers, strict=True)]
+        rotations: dict[Any, Any] = {rotary: rotary(positions, x) for rotary in runner.program.rotaries.values()}
+        views = [[cache.view(rotations.get(rotary))] for cache, (_, rotary) in zip(caches, layers)]
         if source is not None:
             for view, cross in zip(views, _source_views(source), strict=True):
                 view.append(cross)
-        rotary = cast(Any, trunk[0]).attention.rotary
-        rotation = None if rotary is None else rotary(positions, x)
-        logits = runner.run(x[:, 0], [one for view in views for one in view], rotation)
-        return logits[:, None], TrunkState(state.clock.after(1), all_advanced(caches))
+        logits = capped(runner.run(x[:, 0], [one for view in views for one in view]), model.logit_cap)
+        return logits[:, None], TrunkState(state.clock.after(1), all_advanced(caches, [span for span, _ in layers]))
 
 
 def _source_views(source: Source) -> list[CacheView]:

@@ -7,17 +7,15 @@ Legend: D width, I inner width.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-GATES: dict[str, Callable[[Tensor], Tensor]] = {"swiglu": F.silu, "geglu": partial(F.gelu, approximate="tanh")}
+from ensue.kernels.gated_feed_forward import GATES, gated_feed_forward
+
+__all__ = ["GATES", "GatedFeedForward"]
 
 
 class GatedFeedForward(nn.Module):
-    """W_2 (f(W_g x) ∘ W_1 x), D → I → D, the same at every position."""
+    """W_2 (f(W_g x) ∘ W_1 x), D → I → D, the same at every position; f is one of ``GATES``."""
 
     def __init__(self, width: int, inner: int, activation: str = "swiglu", bias: bool = True) -> None:
         super().__init__()
@@ -28,5 +26,4 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) → (…, D)."""
-        y: Tensor = self.down(GATES[self.activation](self.gate(x)) * self.up(x))
-        return y
+        return gated_feed_forward(x, self.gate, self.up, self.down, self.activation)

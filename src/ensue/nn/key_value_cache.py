@@ -1,7 +1,7 @@
 """The key–value cache of attention.
 
-Outside autograd keys and values live in a buffer that grows by doubling and is written in place; under autograd they
-are appended. Rows may have different lengths.
+Outside autograd keys and values live in a buffer that is written in place, and grows by a share of its size; under
+autograd they are appended. Rows may have different lengths.
 
 A beam search makes k rows of one and then, at every step, picks which of them continue: a row's past is a path through
 what all k have written. So the k rows of a group write into one buffer, and a mask says which columns are a row's own:
@@ -35,6 +35,9 @@ SHARED = 1024
 """Rows of a group share a buffer of at most 1,024 columns; beyond that each has its own."""
 CAPACITY = 32
 """Smallest capacity of a buffer, so that the first steps need not grow it."""
+DOUBLED = 128
+"""A buffer doubles up to twice this capacity. A larger one grows by this many columns or a quarter, whichever is more:
+doubling would leave half of a long text's buffer empty. Copying takes less than a hundredth of the steps' time."""
 
 
 @dataclass(frozen=True)
@@ -109,23 +112,36 @@ class KeyValueCache(State):
             None if self.seen is None else torch.cat([self.seen, self._own_columns(time)], dim=1),
         )
 
-    def with_room(self) -> KeyValueCache:
-        """The same with capacity for one more token of each row; outside autograd."""
-        if self.seen is not None and self.written + self.each > SHARED:
-            return self.separate().with_room()
-        ready = self.keys.dtype == self.values.dtype and self.keys.dtype in CACHED
-        if not (ready and self.keys.is_contiguous() and self.values.is_contiguous()):
+    def with_room(self, span: int = 0) -> KeyValueCache:
+        """The same with capacity for one more token of each row, which sees ``span`` tokens or, with 0, all.
+
+        Tokens that no later one sees are dropped when the buffer is full, so that a step costs the same on average
+        however long the text is. It is for steps outside autograd.
+        """
+        beyond = 0 < span <= self.used
+        if self.seen is not None and (beyond or self.written + self.each > SHARED):
+            return self.separate().with_room(span)
+        if self.keys.dtype != self.values.dtype or self.keys.dtype not in CACHED or not self._regular:
             keys, values = (part.float().contiguous() for part in (self.keys, self.values))  # autograd left them so
-            return replace(self, keys=keys, values=values).with_room()
+            return replace(self, keys=keys, values=values).with_room(span)
         if self.written + self.each <= self.keys.shape[2]:
             return self
-        size = max(2 * self.keys.shape[2], self.written + self.each, CAPACITY)
+        if beyond and self.used > 2 * (span - 1):
+            return self.last(span - 1).with_room(span)
+        grown = 2 * span if 0 < span <= self.used + 1 else _grown(self.keys.shape[2])
+        size = max(grown, self.written + self.each, CAPACITY)
         return replace(self, keys=_wide(self.keys, size), values=_wide(self.values, size))
 
     @property
-    def view(self) -> CacheView:
-        """The cache as a decode program reads and writes it."""
-        return CacheView(self.keys, self.values, self.lengths, each=self.each, seen=self.seen)
+    def _regular(self) -> bool:
+        """Whether a decode program may write keys and values: strides are the same, and columns are contiguous."""
+        if self.keys.is_contiguous() and self.values.is_contiguous():
+            return True
+        return self.keys.stride() == self.values.stride() and self.keys.stride()[2:] == (self.keys.shape[3], 1)
+
+    def view(self, rotation: tuple[Tensor, Tensor] | None = None) -> CacheView:
+        """The cache as a decode program reads and writes it; ``rotation`` is that of the next tokens."""
+        return CacheView(self.keys, self.values, self.lengths, each=self.each, seen=self.seen, rotation=rotation)
 
     def single(self) -> KeyValueCache:
         """The same of one row, which is as long as the longest."""
@@ -184,7 +200,8 @@ class KeyValueCache(State):
         if each == 1 or not self.even or not self.used or not regular:
             own = self.separate()
             keys, values, lengths = (part.index_select(0, index) for part in (own.keys, own.values, own.lengths))
-            return KeyValueCache(keys, values, lengths, own.used, own.even)
+            used = own.used if own.even or not len(lengths) else int(lengths.max())  # the longest may have left
+            return KeyValueCache(keys, values, lengths, used, own.even)
         keys, values = self.keys, self.values
         if len(groups) < len(keys):
             keys, values = keys.index_select(0, groups), values.index_select(0, groups)
@@ -223,28 +240,46 @@ class KeyValueCache(State):
 
     @classmethod
     def joined(cls, states: Sequence[KeyValueCache]) -> KeyValueCache:
-        """Rows of several caches as one; they may have different lengths."""
+        """Rows of several caches as one; they may have different lengths.
+
+        A buffer of more than twice the longest row is cut: longer rows were there once, and rows may join for ever.
+        """
         states = [state.separate() for state in states]
-        capacity = max(state.keys.shape[2] for state in states)
+        used = max(state.used for state in states)
+        capacity = min(max(state.keys.shape[2] for state in states), max(2 * used, CAPACITY))
         return KeyValueCache(
             torch.cat([_wide(state.keys, capacity) for state in states]),
             torch.cat([_wide(state.values, capacity) for state in states]),
             torch.cat([state.lengths for state in states]),
-            max(state.used for state in states),
+            used,
             even=False,
         )
 
 
-def all_advanced(blocks: Sequence[KeyValueCache]) -> tuple[KeyValueCache, ...]:
-    """The caches of a model's blocks after one more token of each row was written into each of them."""
-    first = blocks[0]
-    seen = None if first.seen is None else torch.cat([first.seen, first._own_columns(1)], dim=1)
-    lengths, used = first.lengths + 1, first.used + 1
-    return tuple(KeyValueCache(one.keys, one.values, lengths, used, one.even, one.each, seen) for one in blocks)
+def all_advanced(blocks: Sequence[KeyValueCache], spans: Sequence[int]) -> tuple[KeyValueCache, ...]:
+    """The caches of a model's blocks after one more token of each row was written into each of them.
+
+    Blocks of the same span have dropped the same tokens, and share what is computed here.
+    """
+    kinds: dict[tuple[int, int], tuple[Tensor, Tensor | None]] = {}
+    after = []
+    for one, span in zip(blocks, spans, strict=True):
+        kind = (span, one.used)
+        if kind not in kinds:
+            seen = None if one.seen is None else torch.cat([one.seen, one._own_columns(1)], dim=1)
+            kinds[kind] = one.lengths + 1, seen
+        lengths, seen = kinds[kind]
+        after.append(KeyValueCache(one.keys, one.values, lengths, one.used + 1, one.even, one.each, seen))
+    return tuple(after)
+
+
+def _grown(capacity: int) -> int:
+    """The next capacity of a buffer."""
+    return max(CAPACITY, capacity + max(min(capacity, DOUBLED), capacity // 4))
 
 
 def _wide(buffer: Tensor, capacity: int) -> Tensor:
-    """(B, H, …, d) → (B, H, C, d), zeros at the end."""
+    """(B, H, …, d) → (B, H, C, d), with zeros at the end, or cut."""
     return F.pad(buffer, (0, 0, 0, capacity - buffer.shape[2]))
 
 
@@ -257,7 +292,7 @@ def _put(buffer: Tensor, new: Tensor, used: int, columns: Tensor | None) -> Tens
             return torch.cat([old, new], dim=2) if used else new
         return F.pad(old, (0, 0, 0, time)).scatter(2, columns[:, None, :, None].expand_as(new), new)
     if used + time > buffer.shape[2]:
-        size = max(used + time, 2 * buffer.shape[2], CAPACITY)
+        size = max(used + time, _grown(buffer.shape[2]))
         buffer = F.pad(buffer, (0, 0, 0, size - buffer.shape[2]))  # zeros: weight 0 times whatever was there may be NaN
     if columns is None:
         buffer[:, :, used : used + time] = new

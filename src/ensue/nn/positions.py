@@ -108,21 +108,29 @@ class Rotary(nn.Module):
         base, width, scaling = self.identity
         speeds = base ** (-torch.arange(0, width, 2).double() / width)
         self.register_buffer("speeds", stretched(speeds, scaling), persistent=False)
+        self.size = vector_size(scaling)
 
     def forward(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin for positions (B or 1, T), as (B or 1, T, d)."""
         speeds: Tensor = self.speeds  # type: ignore[assignment]
         angles = positions[..., None].double() * speeds
         angles = torch.cat([angles, angles], dim=-1)
-        return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
+        cos, sin = angles.cos(), angles.sin()
+        if self.size != 1.0:
+            cos, sin = self.size * cos, self.size * sin
+        return cos.to(like.dtype), sin.to(like.dtype)
 
 
 def stretched(speeds: Tensor, scaling: str) -> Tensor:
-    """Return the speeds of rotation under a scaling: none, ``linear:factor=F`` or ``llama3:factor=F:original=C``.
+    """Return the speeds of rotation under a scaling: none, linear, llama3 or yarn, as ``llama3:factor=F:original=C``.
 
     linear    θ / F                                                  positions are interpolated (Chen et al., 2023)
     llama3    θ / F for waves longer than C / low, θ for waves shorter than C / high, and in between a mixture,
               (1 − s) θ / F + s θ,  s = (C / wave − low) / (high − low)        (Llama 3.1; low = 1, high = 4)
+
+    yarn      the same mixture, but s falls from 1 to 0 along the planes: from the last one that turns ``fast`` times in
+              C tokens to the first that turns ``slow`` times. Rotated vectors are ``vector_size`` as long (Peng et al.,
+              2023).
 
     A wave is 2π / θ tokens long; C is the context the model was trained on first.
 
@@ -132,18 +140,34 @@ def stretched(speeds: Tensor, scaling: str) -> Tensor:
     kind, values = parse_scaling(scaling)
     if kind == "none":
         return speeds
-    slow = speeds / values["factor"]
+    slow_speeds = speeds / values["factor"]
     if kind == "linear":
-        return slow
+        return slow_speeds
     waves = values["original"] * speeds / (2 * math.pi)  # how often a plane turns in C tokens
+    if kind == "yarn":
+        planes, step = torch.arange(len(speeds), dtype=speeds.dtype), (speeds[0] / speeds[-1]).log() / (len(speeds) - 1)
+        fast, slow = ((waves[0] / values[name]).log() / step for name in ("fast", "slow"))  # planes that turn so often
+        first, last = fast.floor().clamp(min=0), slow.ceil().clamp(max=2 * len(speeds) - 1)
+        share = 1 - ((planes - first) / torch.where(last == first, 0.001, last - first)).clamp(0.0, 1.0)
+        return (1 - share) * slow_speeds + share * speeds
     share = ((waves - values["low"]) / (values["high"] - values["low"])).clamp(0.0, 1.0)
-    return (1 - share) * slow + share * speeds
+    return (1 - share) * slow_speeds + share * speeds
+
+
+def vector_size(scaling: str) -> float:
+    """Return how long rotated vectors are under a scaling, relative to those before: 1, of yarn 1 + 0.1 ln F.
+
+    The option ``attention`` of yarn sets it.
+    """
+    kind, values = parse_scaling(scaling)
+    return 1.0 if kind != "yarn" else values["attention"] or 1.0 + 0.1 * math.log(max(values["factor"], 1.0))
 
 
 SCALINGS: dict[str, dict[str, float]] = {
     "none": {},
     "linear": {"factor": 1.0},
     "llama3": {"factor": 1.0, "original": 8192.0, "low": 1.0, "high": 4.0},
+    "yarn": {"factor": 1.0, "original": 8192.0, "slow": 1.0, "fast": 32.0, "attention": 0.0},
 }
 """How rotary positions can be stretched, with options and their defaults."""
 
@@ -163,8 +187,11 @@ def parse_scaling(text: str) -> tuple[str, dict[str, float]]:
         if name not in values:
             raise unknown_name(f"option of rope_scaling {kind!r}", name, values)
         values[name] = convert(f"rope_scaling.{name}", number, float)
-    if not all(0 < value < math.inf for value in values.values()) or values.get("low", 0.0) >= values.get("high", 1.0):
-        raise InputError(f"rope_scaling = {text!r}: numbers must be above 0 and finite, and low below high")
+    found = all(0 < value < math.inf or (name, value) == ("attention", 0.0) for name, value in values.items())
+    ordered = all(values.get(low, 0.0) < values.get(high, 1.0) for low, high in (("low", "high"), ("slow", "fast")))
+    if not found or not ordered:
+        what = "numbers must be above 0 and finite, and low below high, slow below fast"
+        raise InputError(f"rope_scaling = {text!r}: {what}")
     return kind, values
 
 

@@ -17,6 +17,7 @@ from ensue.nn.experts import Experts
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
 from ensue.nn.gated_feed_forward import GATES, GatedFeedForward
 from ensue.nn.mixers.mixer import MixerConfig, build_mixer, check_mixer, parse_heads, parse_pattern, parse_turns
+from ensue.nn.norms import RMSNorm
 from ensue.nn.positions import POSITIONS, LinearBias, parse_scaling
 from ensue.nn.reversible import ReversibleBlock
 from ensue.nn.trunk import Trunk
@@ -24,11 +25,11 @@ from ensue.nn.trunk import Trunk
 NORMS: dict[str, tuple[type[Block], type[nn.Module]]] = {
     "pre": (PreNormBlock, nn.LayerNorm),
     "post": (PostNormBlock, nn.LayerNorm),
-    "rms": (PreNormBlock, nn.RMSNorm),
-    "post-rms": (PostNormBlock, nn.RMSNorm),
-    "sandwich-rms": (SandwichNormBlock, nn.RMSNorm),
+    "rms": (PreNormBlock, RMSNorm),
+    "post-rms": (PostNormBlock, RMSNorm),
+    "sandwich-rms": (SandwichNormBlock, RMSNorm),
     "reversible": (ReversibleBlock, nn.LayerNorm),
-    "reversible-rms": (ReversibleBlock, nn.RMSNorm),
+    "reversible-rms": (ReversibleBlock, RMSNorm),
 }
 """Where norms stand, and which they are."""
 FEEDS = (*ACTIVATIONS, *GATES)
@@ -71,7 +72,8 @@ class TrunkConfig:
     rope_base: float = 10000.0
     """Base of rotary positions."""
     rope_scaling: str = "none"
-    """How rotary positions are stretched to longer texts: none, linear:factor=4 or llama3:factor=8:original=8192."""
+    """How rotary positions are stretched to longer texts: none, linear:factor=4, llama3:factor=8:original=8192 or
+    yarn:factor=4:original=32768."""
     bias: bool = True
     """Whether linear layers have a bias."""
     qkv_bias: bool = False
@@ -144,6 +146,7 @@ def build_trunk(
     context: int = 0,
     cross: bool = False,
     attention_dropout: float = 0.0,
+    attention_cap: float = 0.0,
     epsilon: float = 1e-5,
     experts: tuple[int, int, str] = (1, 1, "plain"),
 ) -> Trunk:
@@ -165,6 +168,7 @@ def build_trunk(
         bias=config.bias,
         qkv_bias=config.qkv_bias,
         qk_norm=partial(NORMS[config.norm][1], eps=epsilon) if config.qk_norm else None,
+        score_cap=attention_cap,
         score_bias=LinearBias(config.heads) if positions == "alibi" else None,
     )
 

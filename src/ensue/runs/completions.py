@@ -8,7 +8,7 @@ What all prompts begin with, such as their shots, is read once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,12 +76,14 @@ def complete(
     batch: int = BATCH,
     int8: bool = False,
     finished: Callable[[int, int, Completion], None] | None = None,
+    skip: Container[tuple[int, int]] = (),
     report: Report = silent,
 ) -> list[list[Completion]]:
     """Complete every prompt, a text or its tokens, ``how.n`` times; return the completions of each.
 
     A completion depends on the seed, the index of its prompt and its own number; not on ``batch``, except for rounding.
     ``finished`` is called with the index of the prompt and the completion's number as soon as a completion has ended.
+    Those in ``skip`` are known already: they are not generated, and empty in what is returned.
     """
     model: Any = run.model_for(int8)
     if not model.traits.steps or run.direction != "forward":
@@ -92,7 +94,8 @@ def complete(
         seeds = [(how.seed + index * how.n + number) % 2**63 for number in range(how.n)]
         results.append([_Writing(run, Row(ids, replace(how, n=1, seed=seed), ends), stops) for seed in seeds])
     waiting = [(index, number, one) for index, group in enumerate(results) for number, one in enumerate(group)]
-    total, prefixes = len(waiting), _read_shared(model, [group[0].row.prompt for group in results])
+    total, waiting = len(waiting), [one for one in waiting if one[:2] not in skip]
+    prefixes = _read_shared(model, [group[0].row.prompt for group in results]) if waiting else None
     rows = ContinuousBatch(model, prefixes, store=False)
     active: dict[int, tuple[int, int, _Writing]] = {}
     while waiting or active:

@@ -19,7 +19,7 @@ from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.exchange.tensor_files import TYPES
 from ensue.models.backbones import build_body, system_config
 from ensue.models.labelled import HeadConfig, Labelled
-from ensue.models.ngram import NGram
+from ensue.models.table import is_ngram
 from ensue.nn.planning import without_storage
 from ensue.runs.adapted_weights import use_adapters
 from ensue.runs.grouped_weights import assign_tensors, has_groups, use_groups
@@ -41,7 +41,7 @@ def load_model(folder: RunFolder, config: Mapping[str, Any], tokenizer: Tokenize
         planned = plan_model(config, len(shapes))
     if tokenizer is not None:
         check_vocabulary(folder, system_config(planned).vocabulary, tokenizer)
-    if isinstance(planned, NGram):  # its tables are those of the file, of any length
+    if is_ngram(planned):  # its tables are those of the file, of any length
         with errors_in(weights, RuntimeError):
             return planned.adopt(read_tensors(weights)).eval()
     if has_groups(header):

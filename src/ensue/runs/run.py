@@ -25,7 +25,7 @@ from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.data.word_vectors import WordVectors
 from ensue.kernels.int8 import quantise
 from ensue.models.backbones import body_of
-from ensue.models.ngram import NGram
+from ensue.models.table import is_ngram
 from ensue.nn.mixers.full import use_cache_type
 from ensue.runs.load_model import load_model
 from ensue.runs.mask_filling import Filled
@@ -183,7 +183,7 @@ class Run:
     @cached_property
     def int8_model(self) -> Any:
         """The model with int8 linear layers."""
-        if not isinstance(self.model, nn.Module) or isinstance(self.model, NGram):
+        if not isinstance(self.model, nn.Module) or is_ngram(self.model):
             raise InputError(f"{self.system} has no layers for --int8", where=str(self), hint="leave it out")
         return quantise(self.model)
 
@@ -288,6 +288,6 @@ class Run:
     def embed(self, texts: Sequence[str], *, report: Report = silent, **options: Any) -> np.ndarray:
         """A vector for each text, (N, D); see ``ensue.runs.sentence_vectors.sentence_vectors`` for ``options``."""
         body = body_of(self.model)
-        if not self.reads_texts or isinstance(body, NGram):
+        if not self.reads_texts or is_ngram(body):
             raise self.cannot("make a vector of a text")
         return sentence_vectors(body, self.tokenizer, texts, report=report, **options)

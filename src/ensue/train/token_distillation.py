@@ -43,9 +43,9 @@ class TokenDistillation:
 
     def _slice(self, model: Any, hidden: Tensor, known: Tensor, targets: Tensor) -> Tensor:
         """The sum over some tokens."""
-        logits = full_precision(model.head(hidden))
+        logits = full_precision(model.logits(hidden))
         with torch.no_grad():
-            theirs = full_precision(self.teacher.head(known))[:, : logits.shape[1]] / self.temperature
+            theirs = full_precision(self.teacher.logits(known))[:, : logits.shape[1]] / self.temperature
         own = F.log_softmax(logits / self.temperature, dim=-1)
         apart = F.kl_div(own, F.log_softmax(theirs, dim=-1), reduction="sum", log_target=True)
         usual = F.cross_entropy(logits, targets, reduction="sum")

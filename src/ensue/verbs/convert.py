@@ -21,7 +21,7 @@ from ensue.data.tokenizers.vocabulary import Vocabulary
 from ensue.data.tokenizers.word import word_tokenizer
 from ensue.exchange.arpa import read_arpa, write_arpa
 from ensue.exchange.gguf.file import is_gguf
-from ensue.exchange.huggingface.decoder_config import FAMILIES
+from ensue.exchange.huggingface.decoder_families import FAMILIES
 from ensue.exchange.huggingface.decoders import is_decoder
 from ensue.exchange.huggingface.reading import (
     CONFIG_FILE,

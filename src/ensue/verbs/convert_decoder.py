@@ -9,12 +9,15 @@ from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, report_all, silent
+from ensue.core.notes import note_once
 from ensue.core.run_folder import RunFolder
 from ensue.data.chat_template import ChatTemplate
 from ensue.data.tokenizers.subword import SubwordTokenizer
-from ensue.exchange.gguf.decoder import decoder_config, decoder_tensors
+from ensue.exchange.gguf.blocks import FOUR_BITS, BlockFormat
+from ensue.exchange.gguf.decoder import decoder_tensors
 from ensue.exchange.gguf.file import GGUFFile, read_gguf
-from ensue.exchange.gguf.tokenizer import gguf_tokenizer
+from ensue.exchange.gguf.settings import ARCHITECTURE, architecture_of, decoder_config
+from ensue.exchange.gguf.tokenizer import ANSWER_ENDS, gguf_tokenizer
 from ensue.exchange.gguf.writing import write_decoder
 from ensue.exchange.huggingface.decoders import read_decoder, write_decoder_folder
 from ensue.exchange.stored_weights import FLOATS, STORAGES
@@ -95,6 +98,8 @@ def _special(run: Run) -> tuple[dict[str, str], str]:
 def to_gguf(run: Run, target: Path, name: str) -> None:
     """Write a run of a Llama as a GGUF file."""
     special, template = _special(run)
+    if "local" in run.model.config.attention and architecture_of(run.model.config) == "llama":
+        note_once(f"{target}: llama.cpp does not read the sliding window of a llama, and sees all of a text")
     write_decoder(run.model, target, run.tokenizer.state(), special, name, template)
 
 
@@ -111,19 +116,27 @@ def from_gguf(path: Path, folder: RunFolder, force: bool) -> Path:
         model = LlamaLanguageModel(config)
     use_groups(model, tensors, str(path))
     assign_tensors(model, tensors, str(path))
-    kinds = Counter(entry.format.name for entry in file.tensors.values())
-    origin = f"Read from {path.name}, a GGUF file: {', '.join(f'{n} tensors {kind}' for kind, n in kinds.items())}."
+    kinds = Counter(entry.format for entry in file.tensors.values())
+    counts = ", ".join(f"{n} tensors {kind.name} ({_stored_as(kind)})" for kind, n in kinds.items())
+    origin = f"Read from {path.name}, a GGUF file ({file.text(ARCHITECTURE)}): {counts}."
     data = {"tokenizer": tokenizer.kind, "vocabulary": tokenizer.size}
     facts: dict[str, Any] = {"data": data, "direction": "forward"}
     template = file.values.get("tokenizer.chat_template")
     if isinstance(template, str):
         begin, end = (_special_name(file, tokenizer, f"tokenizer.ggml.{which}_token_id") for which in ("bos", "eos"))
         ChatTemplate(template, tokenizer, begin, end)  # refused before anything is written
-        facts[CHAT] = {"begin": begin, "end": end, "stop": list(dict.fromkeys([end, tokenizer.name(tokenizer.end)]))}
+        turn = _special_name(file, tokenizer, "tokenizer.ggml.eot_token_id")
+        stop = [end, turn, tokenizer.name(tokenizer.end), *(name for name in ANSWER_ENDS if name in tokenizer.named)]
+        facts[CHAT] = {"begin": begin, "end": end, "stop": list(dict.fromkeys(filter(None, stop)))}
     imported = weights_of(model.eval())
     return write_imported_run(
         folder, force, "llama", imported, tokenizer, origin, template=str(template or ""), **facts
     )
+
+
+def _stored_as(kind: BlockFormat) -> str:
+    """How the weights of a format are stored in a run; queries, keys and values as the widest of the three."""
+    return "float32" if kind.split is None else "4 bits" if kind.name in FOUR_BITS else "8 bits"
 
 
 def _special_name(file: GGUFFile, tokenizer: SubwordTokenizer, key: str) -> str:

@@ -7,9 +7,8 @@ for every run, so that runs can be compared question by question.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,11 @@ from ensue.look.chart_parts import short_names
 from ensue.measure.task_scores import chance_level, summarise
 from ensue.runs.load import Run, load
 from ensue.runs.prompts import Prompter, check_prompts
-from ensue.verbs.eval_code import run_code_task, takes_shots
+from ensue.train.interrupts import sigterm_as_interrupt
+from ensue.verbs.eval_answers import SavedAnswers
+from ensue.verbs.eval_code import code_figures, run_code_task
 from ensue.verbs.eval_folder import EvalFolder
+from ensue.verbs.eval_options import DEFAULTS, EvalOptions, check_tasks, takes_shots, unused_options
 from ensue.verbs.eval_task import ask
 
 MAX_SHOTS = 1000
@@ -39,37 +41,6 @@ UNSEEN = (
 """The note on contamination for weights of others."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EvalOptions:
-    """Options of an evaluation that every result depends on."""
-
-    limit: int = 0
-    """Questions of each task, drawn at random; 0 asks all."""
-    seed: int = 0
-    """Seed of the shots and of the questions of a limit."""
-    draw: str = "one"
-    """one: the same shots for all questions; each: drawn for each question."""
-    shots_from: str = ""
-    """File to draw shots from, instead of the task's own other examples."""
-    chat: bool = False
-    """Put each prompt into the run's chat template."""
-    int8: bool = False
-    """Run linear layers in int8."""
-    samples: int = 1
-    """Programs for each problem of a task of programs; more than one are drawn at random, for pass@k."""
-
-    def __post_init__(self) -> None:
-        for name, valid, allowed in (
-            ("num-samples", 1 <= self.samples <= 1000, "from 1 to 1,000"),
-            ("limit", self.limit >= 0, "0 (all) or more"),
-            ("seed", 0 <= self.seed < 2**63, "a number from 0 to 2^63 - 1"),
-            ("draw", self.draw in ("one", "each"), "one or each"),
-        ):
-            if not valid:
-                value = self.samples if name == "num-samples" else getattr(self, name)
-                raise InputError(f"--{name} {value} must be {allowed}")
-
-
 def eval(
     runs: str | PathLike[str] | Run | Sequence[str | PathLike[str] | Run],
     tasks: str | Sequence[str],
@@ -78,21 +49,25 @@ def eval(
     data: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
     force: bool = False,
+    resume: bool = False,
     execute: bool = False,
+    again: str = "",
     report: Report = silent,
     **options: Any,
 ) -> dict[str, Any]:
     """Evaluate runs on tasks with each number of shots; ``options`` are those of ``EvalOptions``.
 
-    ``data`` is the file or folder of known data sets. With ``out`` all prompts, numbers and answers are kept there.
-    ``execute`` allows programs that a model wrote to be run.
+    ``data`` is the file or folder of known data sets. With ``out`` all prompts, numbers and answers are kept there as
+    they are given, and the same call continues an interrupted evaluation; ``resume`` insists that there is one.
+    ``execute`` allows programs that a model wrote to be run. ``again`` is the command that continues, for the message.
     """
     chosen = EvalOptions(**options)
     counts = _shot_counts(shots)
-    folder = EvalFolder(None if out is None else Path(out), force)
+    folder = EvalFolder(None if out is None else Path(out), force=force, resume=resume)
     found = [find_task(name, data) for name in _names(tasks)]
-    _check_tasks(found, execute)
     pool = None if not chosen.shots_from else find_task(chosen.shots_from, data)
+    check_tasks(found, execute)
+    notes = unused_options(found, counts, chosen, pool)
     loaded = [load(run) for run in ([runs] if isinstance(runs, str | PathLike | Run) else runs)]
     if not loaded:
         raise InputError("there is no run to evaluate")
@@ -103,18 +78,26 @@ def eval(
     work = [(name, task, k) for name in names for task in found for k in _counts_of(task, counts)]
     for one in work:
         evaluation.check(*one)
-    folder.make()
+    folder.make(evaluation.facts)
     results: list[dict[str, Any]] = []
     try:
-        for one in work:
-            results.append(evaluation.result(*one))
+        with sigterm_as_interrupt():
+            for one in work:
+                results.append(evaluation.result(*one))
     except KeyboardInterrupt:
         if out is None:
             raise
-        raise Paused(f"{counted(len(results), 'result')} of {len(work)} are saved in {out}") from None
-    evaluation.facts["notes"] = [_contamination(name, run, found, report) for name, run in zip(names, loaded)]
+        raise Paused(_kept(len(results), len(work), evaluation.answers, out), again) from None
+    seen = [_contamination(name, run, found, report) for name, run in zip(names, loaded)]
+    evaluation.facts["notes"] = [*notes, *seen]
     folder.write(evaluation.facts, chart=True)
     return {**evaluation.facts, "results": results}
+
+
+def _kept(finished: int, all_results: int, answers: SavedAnswers | None, out: str | PathLike[str]) -> str:
+    """What an interrupted evaluation leaves."""
+    more = f" and {counted(len(answers), 'answer')} of the next" if answers else ""
+    return f"{counted(finished, 'result')} of {all_results}{more} are saved in {out}"
 
 
 class _Evaluation:
@@ -125,13 +108,17 @@ class _Evaluation:
     ) -> None:
         self.options, self.pool, self.folder, self.runs, self.report = options, pool, folder, runs, report
         self.facts: dict[str, Any] = {"runs": [_run_facts(name, run) for name, run in runs.items()], "notes": []}
+        self.answers: SavedAnswers | None = None
+        """Those of the task that is asked."""
         self._prompters: dict[str, Prompter] = {}
 
     def check(self, name: str, task: EvalTask, shots: int) -> None:
         """Raise InputError for what cannot be evaluated, before anything is."""
         run, options = self.runs[name], self.options
         check_prompts(run, options.chat)
-        self.folder.find(name, task.name, shots, self._settings(run, task))
+        settings = self._settings(run, task)
+        if self.folder.find(name, task.name, shots, settings) is None:
+            self.folder.answers(name, task.name, shots, settings)
         if shots and task.kind != "code":
             drawer = ShotDrawer(self._pool(task), shots, options.seed)
             for number in select(task.size, options.limit, options.seed):
@@ -147,26 +134,31 @@ class _Evaluation:
         result = self.folder.find(name, task.name, shots, settings)
         if result is not None:
             return result
+        self.answers = self.folder.answers(name, task.name, shots, settings)
         several = len(self.runs) > 1
         self.report("phase", {"name": f"{name}: " * several + f"{task.name}, {counted(shots, 'shot')}"})
         if name not in self._prompters:
             self._prompters[name] = Prompter(self.runs[name], chat=self.options.chat, int8=self.options.int8)
-        measured, records = self._measure(self._prompters[name], task, shots)
+        measured, records = self._measure(self._prompters[name], task, shots, self.answers)
         result = {"run": name, "task": task.name, "shots": shots, **measured, "settings": settings}
         self.folder.add(result, records, several)
         self.folder.write(self.facts, chart=False)
+        self.answers.remove()
+        self.answers = None
         return self.folder.results[-1]
 
-    def _measure(self, prompter: Prompter, task: EvalTask, shots: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def _measure(
+        self, prompter: Prompter, task: EvalTask, shots: int, answers: SavedAnswers
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The figures of a task, and the record of each question."""
-        options, begun = self.options, time.perf_counter()
+        options = self.options
         if task.kind == "code":
-            drawn = {"samples": options.samples, "limit": options.limit, "seed": options.seed}
-            measured, records = run_code_task(prompter, task, shots, report=self.report, **drawn)
+            records = run_code_task(prompter, task, shots, options, self.pool, answers, self.report)
+            measured = code_figures(records, options.samples)
         else:
             asked = select(task.size, options.limit, options.seed)
             drawer = ShotDrawer(self._pool(task), shots, options.seed, options.draw == "each")
-            records = ask(prompter, task, make_prompts(task, drawer, asked), self.report)
+            records = ask(prompter, task, make_prompts(task, drawer, asked), self.report, answers)
             measured = {
                 "examples": len(asked),
                 "measure": task.style.measure or MEASURES[task.kind][0],
@@ -174,8 +166,7 @@ class _Evaluation:
                 "chance": chance_level(task.kind, [len(task.examples[number].options) for number in asked]),
                 "cut": sum(bool(one.get("cut")) for one in records),
             }
-        seconds = time.perf_counter() - begun
-        speed = {"seconds": seconds, "examples_per_second": measured["examples"] / seconds}
+        speed = {"seconds": answers.seconds, "examples_per_second": measured["examples"] / max(1e-9, answers.seconds)}
         return {"kind": task.kind, **measured, **speed}, records
 
     def _settings(self, run: Run, task: EvalTask) -> dict[str, Any]:
@@ -183,7 +174,10 @@ class _Evaluation:
         manifest = run.folder.path / MANIFEST
         digest = sha256(manifest)[:16] if manifest.exists() else ""
         questions = _digest(task) + ("" if self.pool is None else _digest(self.pool))
-        return {**asdict(self.options), "source": task.source, "digest": digest, "questions": questions}
+        options = asdict(self.options)
+        unused = ("draw",) if task.kind == "code" else ("samples", "temperature")
+        options |= {name: getattr(DEFAULTS, name) for name in unused}
+        return {**options, "source": task.source, "digest": digest, "questions": questions}
 
 
 def _digest(task: EvalTask) -> str:
@@ -209,23 +203,8 @@ def _shot_counts(shots: int | Sequence[int]) -> list[int]:
 
 
 def _counts_of(task: EvalTask, counts: Sequence[int]) -> Sequence[int]:
-    """The numbers of shots that a task is asked with: whole texts, and programs to continue, have none."""
-    without = task.kind == "perplexity" or (task.kind == "code" and not takes_shots(task))
-    return [0] if without else counts
-
-
-def _check_tasks(tasks: Sequence[EvalTask], execute: bool) -> None:
-    """Refuse tasks that cannot be told apart, and programs that nobody allowed to be run."""
-    names = [task.name for task in tasks]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"there are two tasks {name}", hint="evaluate them one by one, or rename a file")
-    code = [task for task in tasks if task.kind == "code"]
-    if code and not execute:
-        what = f"{code[0].name} runs programs that the model wrote"
-        raise InputError(what, where=code[0].source, hint="add --execute to allow it")
-    if execute and not code:
-        raise InputError("--execute is for tasks of programs, such as humaneval", hint="leave it out")
+    """The numbers of shots that a task is asked with."""
+    return counts if takes_shots(task) else [0]
 
 
 def _run_facts(name: str, run: Run) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The folder of an evaluation: eval.json, one JSONL file of records for each task and number of shots, and the chart.
 
-Results are written as they are finished. The same command on the same folder continues; other tasks and shots are
-added; other settings for a result that is there are refused.
+Results are written as they are finished, answers of an unfinished task as they are given (``SavedAnswers``). The same
+command on the same folder continues; other tasks and shots are added; other settings for a result that is there are
+refused.
 """
 
 from __future__ import annotations
@@ -15,24 +16,31 @@ from ensue.core.errors import InputError
 from ensue.core.files import atomic_file, disk_errors, finite, read_json, write_json
 from ensue.look.eval_chart import eval_chart
 from ensue.look.saving import save_chart
+from ensue.verbs.eval_answers import ENDING, SavedAnswers, check_settings
 
 RESULTS = "eval.json"
 CHARTS = ("eval.html", "eval.svg")
 IDENTITY = ("run", "task", "shots")
-DIGESTS = {"digest": "another run of this name", "questions": "other questions: its file has changed"}
-"""Settings that are digests, and what it means if they differ."""
 
 
 class EvalFolder:
     """Results on disk; without a path they are only held."""
 
-    def __init__(self, path: Path | None, force: bool = False) -> None:
+    def __init__(self, path: Path | None, *, force: bool = False, resume: bool = False) -> None:
         self.path, self.results, self.runs = path, list[dict[str, Any]](), dict[str, Any]()
+        self._replaces = force
+        """True until ``make`` has deleted the answers that are there."""
+        if resume and force:
+            raise InputError("--resume continues an evaluation and --force replaces it", hint="leave one out")
         if path is None:
+            if resume:
+                raise InputError("--resume needs the folder of the evaluation", hint="add --out FOLDER")
             return
         if path.exists() and not path.is_dir():
             raise InputError("is a file, not a folder", where=str(path), hint="choose another --out")
         file = path / RESULTS
+        if resume and not file.exists():
+            raise InputError("there is no evaluation to continue", where=str(path), hint="leave out --resume")
         if file.exists() and not force:
             held = read_json(file)
             results = held.get("results") if isinstance(held, Mapping) else None
@@ -43,23 +51,29 @@ class EvalFolder:
         elif path.exists() and any(path.iterdir()) and not file.exists():
             raise InputError("holds other files", where=str(path), hint="choose another --out")
 
-    def make(self) -> None:
+    def make(self, facts: Mapping[str, Any]) -> None:
         """Make the folder: a path that cannot be one is refused before anything is asked."""
         if self.path is not None:
             with disk_errors(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
+                for file in self.path.glob(f"*{ENDING}") if self._replaces else ():
+                    file.unlink()
+                self._replaces = False
+            self.write(facts, chart=False)
+
+    def answers(self, run: str, task: str, shots: int, settings: Mapping[str, Any]) -> SavedAnswers:
+        """The answers of a task so far; raise InputError if they are damaged, or made with other settings."""
+        if self.path is None or self._replaces:
+            return SavedAnswers()
+        path = self.path / f"{file_name(run)}-{file_name(task)}-{shots}{ENDING}"
+        return SavedAnswers(path, {**dict(zip(IDENTITY, (run, task, shots))), **settings})
 
     def find(self, run: str, task: str, shots: int, settings: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the result that is there; raise InputError if it was made with other settings."""
         found = next((one for one in self.results if [one[key] for key in IDENTITY] == [run, task, shots]), None)
         if found is None or self.path is None:
             return None
-        before, now = found["settings"], finite(dict(settings))
-        name = next((key for key in before if before[key] != now.get(key)), None)
-        if name is not None:
-            other = DIGESTS.get(name) or f"{name} {before[name]!r}, not {now.get(name)!r}"
-            what = f"holds {task} with {shots} shots for {other}"
-            raise InputError(what, where=str(self.path), hint="choose another --out, or --force to replace all")
+        check_settings(found["settings"], finite(dict(settings)), f"holds {task} with {shots} shots", self.path)
         return found
 
     def add(self, result: dict[str, Any], records: Sequence[Mapping[str, Any]], several: bool) -> None:
@@ -76,11 +90,11 @@ class EvalFolder:
 
     def write(self, facts: Mapping[str, Any], *, chart: bool) -> None:
         """Write eval.json and, on request, the chart of all results."""
-        if self.path is None or not self.results:
+        if self.path is None:
             return
         self.runs |= {one["run"]: one for one in facts["runs"]}
         write_json(self.path / RESULTS, finite({**facts, "runs": list(self.runs.values()), "results": self.results}))
-        if chart:
+        if chart and self.results:
             drawn = eval_chart(self.results)
             for name in CHARTS:
                 save_chart(drawn, self.path / name)
@@ -96,5 +110,10 @@ def file_name(text: str) -> str:
 
 
 def _is_result(one: Any) -> bool:
-    needed = (*IDENTITY, "kind", "measure", "settings", "figures")
-    return isinstance(one, dict) and all(key in one for key in needed)
+    """Whether all is there that tables and charts show."""
+    needed = (*IDENTITY, "kind", "measure", "settings", "figures", "examples", "examples_per_second")
+    if not isinstance(one, dict) or not all(key in one for key in needed):
+        return False
+    figures, settings = one["figures"], one["settings"]
+    measured = figures.get(one["measure"]) if isinstance(figures, dict) else None
+    return isinstance(settings, dict) and isinstance(measured, dict) and {"value", "error"} <= measured.keys()

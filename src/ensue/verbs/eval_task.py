@@ -1,4 +1,8 @@
-"""Ask a run all questions of an evaluation task: one record for each, with prompt, options, numbers and answer."""
+"""Ask a run all questions of an evaluation task: one record for each, with prompt, options, numbers and answer.
+
+Questions are asked in batches of about equal length, and the answers of each batch are kept as soon as it is answered.
+Batches depend on the questions alone, so an evaluation that was interrupted and continued has the same numbers.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,39 @@ from ensue.data.evaluation.prompts import Prompt
 from ensue.data.evaluation.task import EvalTask
 from ensue.measure.task_scores import choose, plain_answer
 from ensue.runs.prompts import Prompter, Question
+from ensue.verbs.eval_answers import Records, SavedAnswers
 
 UNCONDITIONAL = "unconditional"
 """The group of options without a context."""
-Records = list[dict[str, Any]]
+BATCH = 64
+"""Questions that are asked, and kept, together."""
 
 
-def ask(prompter: Prompter, task: EvalTask, prompts: Sequence[Prompt], report: Report = silent) -> Records:
-    """Return the records of a task's prompts."""
-    return ASK[task.kind](prompter, task, prompts, _paced(report))
+def ask(
+    prompter: Prompter,
+    task: EvalTask,
+    prompts: Sequence[Prompt],
+    report: Report = silent,
+    saved: SavedAnswers | None = None,
+) -> Records:
+    """Return the records of a task's prompts; those that are saved are not asked again."""
+    saved = SavedAnswers() if saved is None else saved
+    order = sorted(
+        prompts, key=lambda one: (one.shots, sum(len(context) + len(option) for context, option in one.pairs))
+    )
+    batches = [order[at : at + BATCH] for at in range(0, len(order), BATCH)]
+    records: dict[int, dict[str, Any]] = {}
+    left = sum(len(batch) for batch in batches if saved.get([one.index for one in batch]) is None)
+    paced = _paced(report, len(prompts), left)
+    saved.start()
+    for batch in batches:
+        numbers = [one.index for one in batch]
+        found = saved.get(numbers)
+        if found is None:
+            found = ASK[task.kind](prompter, task, batch, paced(len(records), len(batch)))
+            saved.add(numbers, found)
+        records |= zip(numbers, found)
+    return [records[one.index] for one in prompts]
 
 
 def _record(prompt: Prompt) -> dict[str, Any]:
@@ -105,15 +133,22 @@ ASK: dict[str, Callable[[Prompter, EvalTask, Sequence[Prompt], Report], Records]
 """How a kind of task is asked. Tasks of the kind code are run by ``ensue.verbs.eval_code``."""
 
 
-def _paced(report: Report) -> Report:
-    """A report whose progress says how many requests are answered a second, and how long the rest takes."""
-    begun = time.monotonic()
+def _paced(report: Report, total: int, left: int) -> Callable[[int, int], Report]:
+    """Make the report of each batch, whose progress counts the questions of all.
 
-    def paced(kind: str, values: dict[str, Any]) -> None:
-        if kind == "progress" and values["done"]:
-            speed = values["done"] / max(1e-9, time.monotonic() - begun)
-            left = (values["total"] - values["done"]) / speed
-            values = {**values, "counts": "requests", "per_second": speed, "left": left}
-        report(kind, values)
+    It says how many questions are answered a second, and how long the rest takes.
+    """
+    begun, saved = time.monotonic(), total - left
 
-    return paced
+    def make(before: int, size: int) -> Report:
+        def paced(kind: str, values: dict[str, Any]) -> None:
+            if kind == "progress" and values["done"]:
+                done = before + size * values["done"] / values["total"]
+                speed = max(1e-9, done - saved) / max(1e-9, time.monotonic() - begun)
+                values = {"done": int(done), "total": total, "counts": "questions", "per_second": speed}
+                values["left"] = (total - done) / speed
+            report(kind, values)
+
+        return paced
+
+    return make

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.data.code_problems import MBPP_TEST, make_problems, read_problems
+from ensue.data.code_problems import MBPP_TEST, code_block, make_problems, read_problems
 
 FUNCTION = {
     "task_id": "T/1",
@@ -99,3 +99,60 @@ def test_shots_that_cannot_be_are_refused():
         make_problems([DESCRIBED], shots=1)
     with pytest.raises(InputError, match="no problems"):
         make_problems([])
+
+
+def test_shots_of_another_file_are_its_first_ones_without_the_question():
+    records = [DESCRIBED | {"task_id": number, "text": f"Text {number}."} for number in range(3)]
+    others = [DESCRIBED | {"text": f"Text {number}."} for number in (2, 8, 9)]
+    problems = make_problems(records, shots=2, shots_from=others)
+    assert [problem.id for problem in problems] == ["0", "1", "2"]  # none of them is a shot
+    shown = [[number for number in range(10) if f"Text {number}." in problem.prompt] for problem in problems]
+    assert shown == [[0, 2, 8], [1, 2, 8], [2, 8, 9]]
+    with pytest.raises(InputError, match="there are 3 problems, too few for 3 shots"):
+        make_problems(records, shots=3, shots_from=others)
+
+
+def test_a_chat_model_is_asked_in_messages():
+    (problem,) = make_problems([FUNCTION])
+    ((role, text),) = problem.messages
+    assert role == "user" and text.endswith('\n\n```python\ndef one():\n    """Return 1."""\n```')
+    described = make_problems([DESCRIBED | {"task_id": n, "text": f"Text {n}."} for n in range(3)], shots=1)[0]
+    assert [role for role, _ in described.messages] == ["user", "assistant", "user"]
+    assert described.messages[1][1] == "```python\ndef one():\n  return 1\n```"
+    assert described.messages[2][1].startswith("Text 1. ") and "assert one() < 2" in described.messages[2][1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ("Sure!\n\n```python\nx = 1\n```\n\nIt is 1.", "x = 1\n"),
+        ("```\nx = 1\n```\n```\nx = 2\n```", "x = 1\n"),
+        ("```py\nx = 1\ny = [\n", "x = 1\ny = [\n"),  # cut off, or ended at a stop sequence
+        ("x = 1", "x = 1"),
+        ("Use `x`:\n```python\nx = '``` in it'\n```", "x = '``` in it'\n"),
+    ],
+)
+def test_the_first_block_of_code_is_taken_from_an_answer(answer, code):
+    assert code_block(answer) == code
+
+
+@pytest.mark.parametrize(
+    ("code", "right"),
+    [
+        ("def one():\n    return ceil(0.5)", True),  # the import of the prompt is kept
+        ("from math import floor\n\ndef one():\n    return floor(1.5)", True),
+        ("    return 1", True),  # the body alone
+        ("def one():\n    return 2", False),
+        ("def other():\n    return 1", False),
+        ('def one():\n    """Return 1."""', False),  # the prompt again
+    ],
+)
+def test_an_answered_program_has_what_stands_before_the_function(code, right):
+    (problem,) = make_problems([FUNCTION | {"prompt": "from math import ceil\n\n" + FUNCTION["prompt"]}])
+    program, module = problem.answered_program(f"Here:\n```python\n{code}\n```\nDone."), {}
+    exec(program, module)
+    if right:
+        exec(problem.tests, module)
+    else:
+        with pytest.raises(AssertionError):
+            exec(problem.tests, module)

@@ -9,7 +9,8 @@ from safetensors.torch import load_file, save_file
 import ensue
 from ensue.core.errors import InputError
 from ensue.data.tokenizers.registry import fit_tokenizer_to_parts
-from ensue.exchange.huggingface.decoder_config import FAMILIES, export_config, export_family, import_config
+from ensue.exchange.huggingface.decoder_config import export_config, export_family, import_config
+from ensue.exchange.huggingface.decoder_families import FAMILIES
 from ensue.exchange.huggingface.decoders import write_decoder_folder
 from ensue.exchange.tensor_files import StoredTensors
 from ensue.kernels.grouped import count_grouped
@@ -19,6 +20,7 @@ from ensue.verbs.convert import convert
 
 SIZES = {"vocabulary": 300, "hidden": 64, "heads": 4, "kv_heads": 2, "layers": 3, "inner": 96, "context": 32}
 GEMMA = {"norm": "sandwich-rms", "feed": "geglu", "qk_norm": True, "embed_scale": 8.0, "epsilon": 1e-6}
+GEMMA2 = {**GEMMA, "qk_norm": False}
 FORMS = {
     "llama": {},
     "llama with biases": {"bias": True, "tied": False, "rope_scaling": "linear:factor=4.5"},
@@ -27,7 +29,11 @@ FORMS = {
     "qwen2": {"qkv_bias": True, "tied": False},
     "qwen2 with a window": {"qkv_bias": True, "attention": "full,local:span=5*2"},
     "qwen3": {"qk_norm": True},
+    "qwen3 with yarn": {"qk_norm": True, "rope_scaling": "yarn:factor=4:original=16:slow=1:fast=32:attention=1.2"},
+    "gemma2": {**GEMMA2, "attention": "local:span=5,full", "attention_cap": 50.0, "logit_cap": 30.0},
+    "gemma2 without caps": {**GEMMA2, "attention": "local:span=5,full"},
     "gemma3": {**GEMMA, "attention": "local:span=5:base=1000*2,full", "rope_base": 1e6},
+    "gemma3 with a cap": {**GEMMA, "attention": "local:span=5:base=1000*2,full", "logit_cap": 12.5},
 }
 
 
@@ -93,6 +99,10 @@ def test_newer_folders_hold_rotary_positions_in_a_table():
         {"attention": "full:base=100"},
         {"embed_scale": 2.0},
         {**GEMMA, "embed_scale": 3.0},
+        {"attention_cap": 50.0},
+        {"logit_cap": 30.0},
+        {**GEMMA, "attention_cap": 50.0},
+        {**GEMMA2, "attention": "full:base=100"},
     ],
 )
 def test_a_model_that_their_library_does_not_have_is_refused(settings):
@@ -104,7 +114,10 @@ def test_a_model_that_their_library_does_not_have_is_refused(settings):
     "values",
     [
         {"hidden_act": "gelu"},
-        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+        {"rope_scaling": {"rope_type": "yarn"}},
+        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "truncate": False}},
+        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 0.5}},
+        {"rope_scaling": {"rope_type": "longrope", "factor": 4.0}},
         {"rope_scaling": {"rope_type": "llama3", "factor": 4.0}},
         {"rope_scaling": 4},
         {"attention_bias": True},
@@ -128,11 +141,20 @@ def test_what_is_not_supported_is_named(folder, values):
     refused(folder, "config.json")
 
 
-def test_attention_caps_of_gemma_are_named():
+def test_an_attention_cap_of_gemma_3_is_named():
     config = export_config(LlamaConfig(**SIZES, **FORMS["gemma3"]))
-    for name in ("attn_logit_softcapping", "final_logit_softcapping"):
-        with pytest.raises(InputError, match=name):
-            import_config(config | {name: 30.0}, "config.json")
+    with pytest.raises(InputError, match="attn_logit_softcapping"):
+        import_config(config | {"attn_logit_softcapping": 30.0}, "config.json")
+    for wrong in (-1.0, "30", True):
+        with pytest.raises(InputError, match="final_logit_softcapping"):
+            import_config(config | {"final_logit_softcapping": wrong}, "config.json")
+
+
+def test_a_gemma_2_folder_that_does_not_say_has_the_caps_and_layers_of_its_library():
+    config = export_config(LlamaConfig(**SIZES, **FORMS["gemma2 without caps"]))
+    left = ("attn_logit_softcapping", "final_logit_softcapping", "layer_types")
+    found = import_config({name: value for name, value in config.items() if name not in left}, "config.json")
+    assert (found.attention_cap, found.logit_cap, found.attention) == (50.0, 30.0, "local:span=5,full")
 
 
 def test_a_missing_file_or_tensor_and_wrong_tensors_are_named(folder):

@@ -10,15 +10,20 @@ from safetensors.torch import load_file
 import ensue
 from ensue.core.errors import InputError
 from ensue.exchange.gguf.blocks import FORMATS
-from ensue.exchange.gguf.decoder import decoder_config, decoder_tensors
+from ensue.exchange.gguf.decoder import decoder_tensors
 from ensue.exchange.gguf.file import read_gguf
+from ensue.exchange.gguf.settings import decoder_config
 from ensue.exchange.gguf.tokenizer import gguf_tokenizer
 from ensue.exchange.gguf.writing import BY_NAME, write_gguf
 from ensue.kernels.grouped import GroupedLinear
 from ensue.runs.grouped_weights import assign_tensors
 from ensue.verbs.convert import convert
 
-HALVES = {"Q8_0": (0,), "Q4_0": (0,), "Q4_1": (0, 2), "Q4_K": (0, 2), "Q6_K": (208,)}
+HALVES = {
+    **dict.fromkeys(("Q8_0", "Q4_0", "Q5_0", "IQ4_NL", "IQ4_XS"), (0,)),
+    **dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2)),
+    **{"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,)},
+}
 """Where blocks hold a float16."""
 TEXT = "the rain fell and the students opened their books while the clock ran on\n" * 60
 
@@ -220,7 +225,19 @@ def test_a_grouped_model_decodes_token_by_token_as_at_once(llama, tmp_path):
         ("llama.attention.head_count_kv", 3, "do not fit together"),
         ("llama.embedding_length", 0, "embedding_length is 0"),
         ("llama.rope.freq_base", "fast", "rope.freq_base is 'fast'"),
-        ("tokenizer.ggml.model", "llama", "tokenizer 'llama' is not supported"),
+        ("general.architecture", "gemma2", "'gemma2' is not supported"),
+        ("general.type", "adapter", "holds no model"),
+        ("split.count", 3, "one of several files"),
+        ("llama.final_logit_softcapping", 30.0, r"llama\.final_logit_softcapping = 30\.0 is not supported"),
+        ("llama.expert_count", 8, r"llama\.expert_count = 8 is not supported"),
+        ("llama.attention.value_length", 8, "values are not as wide as keys"),
+        ("llama.rope.dimension_count", 8, "rotates a part of each head"),
+        ("llama.rope.scaling.type", "yarn", r"rope\.scaling\.type = 'yarn' is not supported"),
+        ("tokenizer.ggml.model", "t5", "tokenizer 't5' is not supported"),
+        ("tokenizer.ggml.model", "llama", "its tokens have no scores"),
+        ("tokenizer.ggml.add_eos_token", True, r"add_eos_token = true is not supported"),
+        ("tokenizer.ggml.add_bos_token", 1, r"add_bos_token is not true or false"),
+        ("tokenizer.ggml.token_type", np.full(300, 9, np.int32), "a token has an unknown type"),
         ("tokenizer.ggml.pre", "martian", "'martian', which is not supported"),
         ("tokenizer.ggml.eos_token_id", 10**6, "its end token is 1000000"),
         ("tokenizer.ggml.merges", ["a b c"], "a merge has not two parts"),

@@ -100,15 +100,15 @@ def install(patch: pytest.MonkeyPatch) -> None:
 
     weight, run = decode_program.DecodeProgram._weight, decode_runner.DecodeRunner.run
 
-    def views(self: Any, x: Tensor, caches: Sequence[Any], rotation: Any = None) -> Tensor:
+    def views(self: Any, x: Tensor, caches: Sequence[Any]) -> Tensor:
         """Caches are copied to guarded memory for the run, and back."""
         held = [(one.keys, one.values) for one in caches]
         for one in caches:
             one.keys, one.values = copied(one.keys.contiguous()), copied(one.values.contiguous())
             one.lengths = copied(one.lengths)
             one.seen = None if one.seen is None else copied(one.seen)
-        rotated = None if rotation is None else tuple(copied(one.contiguous()) for one in rotation)
-        answer = run(self, x, caches, rotated)
+            one.rotation = None if one.rotation is None else tuple(copied(part.contiguous()) for part in one.rotation)
+        answer = run(self, x, caches)
         for one, (keys, values) in zip(caches, held, strict=True):
             keys.copy_(one.keys)
             values.copy_(one.values)

@@ -26,14 +26,16 @@ pytestmark = pytest.mark.skipif(torch_threads() is None, reason="torch runs on a
 Made = Callable[..., Parts]
 
 
-def both(held: Parts, heads: int, sizes: Tensor | None, causal: bool, dropout: float) -> list[list[Tensor]]:
+def both(
+    held: Parts, heads: int, sizes: Tensor | None, causal: bool, dropout: float, kv_heads: int = 0
+) -> list[list[Tensor]]:
     """The output and all gradients, by the equation and by the loops, with the same random numbers."""
     (B, T), S = held[0].shape[:2], held[-1].shape[1]
     torch.manual_seed(3)
-    ours = attend(held, heads, sizes, causal, dropout)
+    ours = attend(held, heads, sizes, causal, dropout, kv_heads)
     torch.manual_seed(3)
     off, seed = (limit(dropout), new_seed()) if dropout else (0, 0)
-    wanted = reference(held, heads, AttentionRows.padded(B, T, S, sizes), causal, off, seed)
+    wanted = reference(held, heads, AttentionRows.padded(B, T, S, sizes), causal, off, seed, kv_heads)
     way = wanted.detach().cos()
     return [[y.detach(), *torch.autograd.grad((y * way).sum(), held)] for y in (wanted, ours)]
 
@@ -63,6 +65,17 @@ def test_the_blocked_kernel_gives_the_output_and_all_gradients(
     assert fits(held, 2)
     seen = None if sizes is None else torch.tensor(sizes)
     for wanted, ours in zip(*both(held, 2, seen, causal, dropout), strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("kv_heads", [1, 2])
+@pytest.mark.parametrize("time", [21, 64, 130])
+def test_heads_that_share_keys_give_the_output_and_all_gradients(time: int, kv_heads: int, dropout: float) -> None:
+    torch.manual_seed(0)
+    held = (torch.randn(3, time, (4 + 2 * kv_heads) * 16, requires_grad=True),)
+    assert fits(held, 4, kv_heads)
+    for wanted, ours in zip(*both(held, 4, torch.tensor([time, 9, 1]), True, dropout, kv_heads), strict=True):
         torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=2e-5)
 
 

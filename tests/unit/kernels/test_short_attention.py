@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ensue.kernels import short_attention
 from ensue.kernels.packing import AttentionRows, Packing
-from ensue.kernels.short_attention import Parts, attend, equation, fits, packed
+from ensue.kernels.short_attention import Parts, apart, attend, equation, fits, packed
 from ensue.kernels.threads import torch_threads
 from ensue.nn.cross_attention import CrossAttention
 from ensue.nn.layout import Layout
@@ -55,6 +55,27 @@ def test_the_fused_kernel_gives_the_output_and_all_gradients(
     assert fits(held, heads)
     wanted, ours = (results(way, held, heads, torch.tensor(sizes), causal) for way in (plainly, attend))
     for one, other in zip(wanted, ours, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+@pytest.mark.parametrize(("queries", "keys", "whole"), [(11, 11, True), (8, 21, False), (33, 9, False)])
+def test_heads_that_share_keys_give_what_repeated_keys_give(
+    queries: int, keys: int, whole: bool, kv_heads: int
+) -> None:
+    """Also where keys are no whole tiles, and queries stand apart from them."""
+    torch.manual_seed(0)
+    d, heads, sizes = 16, 4, torch.tensor([keys, 5, 0])
+    q, k, v = (torch.randn(3, n, h * d) for n, h in ((queries, heads), (keys, kv_heads), (keys, kv_heads)))
+    held = (torch.cat([q, k, v], -1),) if whole else (q, torch.cat([k, v], -1))
+    held = tuple(one.requires_grad_() for one in held)
+    assert fits(held, heads, kv_heads)
+    ours = attend(held, heads, sizes, whole, kv_heads)
+    query, key, value = apart(held, heads, kv_heads)
+    key, value = (one.unflatten(-1, (-1, d)).repeat_interleave(heads // kv_heads, 2).flatten(2) for one in (key, value))
+    wanted = plainly((query, key, value), heads, sizes, whole)
+    gradients = (torch.autograd.grad((y * wanted.detach().cos()).sum(), held) for y in (wanted, ours))
+    for one, other in zip(*([y, *by] for y, by in zip((wanted, ours), gradients)), strict=True):
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-5)
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ensue.kernels import cross_entropy, gru, matmul
+from ensue.kernels import capped_cross_entropy, cross_entropy, gru, matmul
 from ensue.kernels.grouped import GroupedLinear, group_weights
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.kernels.kernel import use
@@ -59,6 +59,11 @@ def layers(dtype: torch.dtype) -> tuple[nn.Linear, nn.Linear]:
     return nn.Linear(D, 3 * D, dtype=dtype), nn.Linear(3 * D, D, dtype=dtype)
 
 
+def gated(rows: int, dtype: torch.dtype, activation: str, bias: bool) -> tuple[Any, ...]:
+    sizes = ((D, 37), (D, 37), (37, D))
+    return rand(rows, D, dtype=dtype), *(nn.Linear(*size, bias, dtype=dtype) for size in sizes), activation
+
+
 def norm(dtype: torch.dtype) -> nn.LayerNorm:
     layer = nn.LayerNorm(D, dtype=dtype)
     nn.init.normal_(layer.weight)
@@ -74,6 +79,15 @@ def int8_layers(dtype: torch.dtype) -> tuple[QuantisedLinear, QuantisedLinear]:
 def padded(time: int) -> Callable[[int, torch.dtype], tuple[Any, ...]]:
     def make(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
         return (rand(rows, time, 3 * D, dtype=dtype),), HEADS, torch.arange(rows) % time + 1
+
+    return make
+
+
+def shared(time: int) -> Callable[[int, torch.dtype], tuple[Any, ...]]:
+    """Four query heads and two of keys and values."""
+
+    def make(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
+        return (rand(rows, time, 4 * D, dtype=dtype),), 4, torch.arange(rows) % time + 1
 
     return make
 
@@ -137,12 +151,25 @@ CASES = [
     ),
     Case("feed_forward", "in_place", lambda n, t: (rand(n, D, dtype=t), *layers(t), "gelu"), {}, False, types=BOTH),
     Case("feed_forward", "int8", lambda n, t: (torch.randn(n, D), *int8_layers(t), "gelu"), {}, False),
+    *(
+        Case("gated_feed_forward", "fused", lambda n, t, f=f, b=b: gated(n, t, f, b), types=BOTH)
+        for f, b in (("swiglu", False), ("geglu", True))
+    ),
+    *(
+        Case("gate", "one_pass", lambda n, t, f=f: (rand(n, 37, dtype=t), rand(n, 37, dtype=t), f))
+        for f in ("swiglu", "geglu")
+    ),
+    Case("rms_norm", "one_pass", lambda n, t: (rand(n, D, dtype=t), rand(D, dtype=t), 1e-5)),
     Case("add_norm", "fused", lambda n, t: (rand(n, D, dtype=t), rand(n, D, dtype=t), 0.3, norm(t))),
     Case("dropout_add", "one_pass", lambda n, t: (rand(n, D, dtype=t), rand(n, D, dtype=t), 0.3), types=BOTH),
     Case("attention", "short", padded(17), rows=7, empty=False),
     Case("attention", "short", padded(17), {"causal": True}, rows=7, empty=False),
+    Case("attention", "short", shared(17), {"causal": True, "kv_heads": 2}, rows=7, empty=False),
     Case("attention", "blocked", padded(80), rows=3, empty=False),
     Case("attention", "blocked", padded(80), {"causal": True}, rows=3, empty=False),
+    Case("attention", "blocked", shared(80), {"causal": True, "kv_heads": 2}, rows=3, empty=False),
+    Case("attention", "cheap_dropout", shared(5), {"dropout": 0.3, "kv_heads": 2}, rows=5, types=DOUBLE),
+    Case("attention", "scaled_dot_product", shared(5), {"kv_heads": 2}, rows=5, types=DOUBLE),
     Case("attention", "cheap_dropout", padded(5), {"dropout": 0.3}, rows=5, types=DOUBLE),
     Case("attention", "scaled_dot_product", padded(5), rows=5, types=DOUBLE),
     Case("attention", "scaled_dot_product", padded(5), {"causal": True}, rows=5, types=DOUBLE),
@@ -156,12 +183,20 @@ CASES = [
         types=BOTH,
         empty=False,
     ),
+    Case(
+        "capped_cross_entropy",
+        "sliced",
+        lambda n, t: (rand(n, D, dtype=t), rand(70, D, dtype=t), rand(70, dtype=t), torch.arange(n) % 70, 2.0, 0.1),
+        types=BOTH,
+        empty=False,
+    ),
     Case("lstmp", "fused", recurrent, rows=4, types=BOTH, empty=False),
     Case("recurrent", "fused", cell, rows=4, types=BOTH, empty=False),
     Case("recurrent", "fused", lambda n, t: cell(n, t, GRUCell), rows=4, types=BOTH, empty=False),
     *(Case("recurrent", "gru", lambda n, t: cell(n, t, GRUCell, 96), rows=rows, empty=False) for rows in (5, 9, 23)),
     Case("experts", "grouped", mixture, rows=9, types=BOTH),
     Case("linear", "onednn", lambda n, t: (layers(t)[0], rand(n, D, dtype=t))),
+    Case("linear", "onednn", lambda n, t: (nn.Linear(D, 48, bias=False, dtype=t), rand(n, D, dtype=t))),
     Case("matmul", "onednn", lambda n, t: (torch.randn(n, D), torch.randn(48, D), torch.randn(48)), {}, False),
     Case("decode_panels", "loop", panels, {}, False, empty=False),
     Case("decode_rows", "loop", lambda n, t: (*panels(40, t), torch.randint(40, (n,))), {}, False),
@@ -185,6 +220,8 @@ def any_size(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(gru, "_avx512", lambda: True)
     monkeypatch.setattr(cross_entropy, "FEW", 0)
     monkeypatch.setattr(cross_entropy, "COLUMNS", 37)
+    monkeypatch.setattr(capped_cross_entropy, "FEW", 0)
+    monkeypatch.setattr(capped_cross_entropy, "SLICE", 70 * 41)
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)

@@ -122,10 +122,45 @@ def test_harm_is_forbidden(harm, tmp_path):
         "import os, sys; os.write(int(sys.argv[1]), b'[' * 60_000); os._exit(0)",
         "import sys\nframe = sys._getframe(1)\nframe.f_locals['checks'] = compile('', '', 'exec')",  # works since 3.13
         'import os, sys; os.write(int(sys.argv[1]), b\'{"outcome": "setup"}\'); os._exit(0)',
+        "{tracer}\nsys._getframe(1).f_trace = tracer\nsys.settrace(tracer)",
+        "{tracer}\nsys.settrace(tracer)",
+        "{tracer}\ndel sys.modules['sys']\nimport sys\nsys._getframe(1).f_trace = tracer\nsys.settrace(tracer)",
+        "{tracer}\nimport gc\nfor one in gc.get_objects():\n    for each in gc.get_referents(one):\n"
+        "        if getattr(each, '__name__', '') == 'settrace': each(tracer)\nsys._getframe(1).f_trace = tracer",
+        "{tracer}\nimport threading\nsys._getframe(1).f_trace = tracer\nthreading.settrace_all_threads(tracer)",  # 3.12
+        "import sys\ndef line(code, number):\n    tracer(sys._getframe(1), 'line', None)\n{tracer}\n"
+        "one, lines = sys.monitoring, sys.monitoring.events.LINE\none.use_tool_id(1, 'x')\n"  # 3.12
+        "one.register_callback(1, lines, line)\none.set_events(1, lines)",
     ],
 )
 def test_a_program_that_ends_early_or_plays_tricks_does_not_pass(early):
-    assert outcome(early, "assert False") != "passed"
+    assert outcome(early.replace("{tracer}", TRACER), "assert False") != "passed"
+
+
+TRACER = """
+import sys
+def tracer(frame, event, given):
+    if event == "line":  # a trace function may jump: out of the handler of the exception, over the tests
+        try:
+            frame.f_lineno = max(line for *_, line in frame.f_code.co_lines() if line)
+        except ValueError:
+            return tracer
+    return tracer
+"""
+
+
+@protected
+def test_code_that_uses_a_debugger_or_profiler_goes_on_without_it():
+    code = 'import doctest, sys\ndef f():\n    """\n    >>> f()\n    1\n    """\n    return 1\n'
+    code += "doctest.run_docstring_examples(f, {'f': f})\nsys.settrace(None)\nsys.setprofile(lambda *given: 1 / 0)\n"
+    assert outcome(code, "assert f() == 1") == "passed"
+
+
+@protected
+def test_files_that_are_open_and_deleted_are_bounded():
+    code = "import os\nkept = []\ntry:\n    while True:\n        kept.append(os.open('x', os.O_CREAT | os.O_RDWR))\n"
+    code += "        os.unlink('x')\n        os.write(kept[-1], bytes(2**20))\nexcept OSError:\n    pass\n"
+    assert outcome(code, f"assert len(kept) * 2**20 <= {Limits().folder_size}") == "passed"
 
 
 @protected

@@ -4,6 +4,7 @@ import torch
 from torch.utils import _pytree
 
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.nn.key_value_cache import KeyValueCache
 from ensue.nn.mixers.full import SelfAttention
 from ensue.nn.mixers.mixer import MixerConfig
 from ensue.nn.recent import RecentTokens
@@ -50,7 +51,7 @@ def test_states_are_pytrees():
     assert isinstance(again, Pair) and again.size == 7 and again.right[0].tokens.tolist() == [[2], [4], [6]]
 
 
-def test_the_buffer_of_keys_grows_by_doubling_and_is_written_in_place():
+def test_the_buffer_of_keys_grows_by_a_share_and_is_written_in_place():
     layer = SelfAttention(MixerConfig(width=8, heads=2)).eval()
     state, capacities, places = layer.start(1), [], set()
     with torch.no_grad():
@@ -59,6 +60,17 @@ def test_the_buffer_of_keys_grows_by_doubling_and_is_written_in_place():
             capacities.append(state.keys.shape[2])
             places.add(state.keys.data_ptr())
     assert capacities[-1] >= 20 and len(set(capacities)) <= 6 and len(places) <= 6
+
+
+def test_a_long_cache_has_little_room_to_spare_and_is_copied_seldom():
+    cache, copies = KeyValueCache(*torch.zeros(2, 1, 1, 0, 4), torch.zeros(1, dtype=torch.long)), 0
+    with torch.no_grad():
+        for length in range(1, 4097):
+            before, cache = cache.keys.shape[2], cache.append(*torch.full((2, 1, 1, 1, 4), float(length)), None)
+            copies += before if cache.keys.shape[2] > before else 0
+            assert length <= cache.keys.shape[2] <= max(32, 2 * length, 1.25 * length + 128)
+            assert length < 512 or cache.keys.shape[2] <= 1.25 * length + 128
+    assert cache.written_keys[0, 0, :, 0].tolist() == list(range(1, 4097)) and copies < 5 * 4096
 
 
 def test_under_autograd_nothing_is_written_in_place():

@@ -162,3 +162,18 @@ def test_equal_prompts_are_read_once_and_each_row_gets_what_it_would_alone(name:
         run(together, got)
     fresh = [Row(row.prompt, row.how, row.ends) for row in own]
     assert [got[id(row)] for row in own] == [alone(model, row) for row in fresh]
+
+
+def test_the_cache_does_not_grow_while_rows_come_and_go() -> None:
+    """A batch that is never empty keeps room for its own rows, not for all steps since it began."""
+    model, torch_rows = models()["gpt"], torch.Generator().manual_seed(3)
+    together = ContinuousBatch(model, store=False)
+    widths = []
+    for step in range(120):
+        if step % 3 == 0:  # a row lives for nine steps, so that three are there
+            prompt = torch.randint(1, V, (4,), generator=torch_rows)
+            together.join([Row(prompt, Sampling(tokens=9, temperature=0), ends=frozenset())])
+        together.step()
+        caches = [tensor for _, tensor in together._state.tensors() if tensor.dim() == 4]
+        widths.append(max(cache.shape[2] for cache in caches))
+    assert len(together) and caches and max(widths) <= 2 * 32  # 13 tokens a row; the smallest buffer has 32

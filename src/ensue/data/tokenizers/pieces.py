@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,24 @@ def without_space(state: dict[str, Any]) -> dict[str, Any]:
     return copy
 
 
+def _after_first(names: list[str]) -> Iterator[str]:
+    """Patterns of names without their first character, where they stand after it; many names make a fast pattern."""
+    for first in sorted({name[0] for name in names if len(name) > 1}):
+        rest = sorted(name[1:] for name in names if name[0] == first and len(name) > 1)
+        yield f"(?<={re.escape(first)}){_any_of(rest)}"
+
+
+def _any_of(names: list[str]) -> str:
+    """A pattern of one of these sorted names, the longest first, that looks at each character once."""
+    if len(names) == 1:
+        return re.escape(names[0])
+    length = next((at for at, pair in enumerate(zip(names[0], names[-1])) if pair[0] != pair[1]), len(names[0]))
+    shared = names[0][:length]
+    groups = groupby((name[len(shared) :] for name in names if len(name) > len(shared)), key=lambda name: name[0])
+    inner = "|".join(_any_of(list(own)) for _, own in groups)
+    return f"{re.escape(shared)}(?:{inner}){'?' if names[0] == shared else ''}"
+
+
 class PieceTokenizer(SubwordTokenizer):
     """BPE or Unigram over characters, with bytes for what has no piece."""
 
@@ -78,10 +96,8 @@ class PieceTokenizer(SubwordTokenizer):
         if self._space != "never":
             self._bare = Tokenizer.from_str(json.dumps(without_space(self._library_state())))
             self._bare.encode_special_tokens = True
-        names = sorted((name for name in self.named if len(name) > 1), key=len, reverse=True)
-        self._special = re.compile(
-            "|".join(f"(?<={re.escape(name[0])}){re.escape(name[1:])}" for name in names) or "$^"
-        )
+        self._named = set(self.named.values())
+        self._special = re.compile("|".join(_after_first(list(self.named))) or "$^")
         """The names of special tokens without their first character, where they stand in a text."""
 
     def _token_bytes(self, token: str | None) -> bytes:
@@ -100,10 +116,13 @@ class PieceTokenizer(SubwordTokenizer):
         return self._encoded(self._bare if self._space == "first" else self._inner, text)
 
     def _encoded(self, inner: Tokenizer, text: str) -> np.ndarray:
-        """Encode a text; merges could make a special token of its name, so such a name is cut in two."""
+        """Encode a text; where merges make a special token of its name, such names are cut in two."""
         encode_utf8(text)
+        ids: list[int] = inner.encode(text, add_special_tokens=False).ids
+        if self._named.isdisjoint(ids):
+            return np.array(ids, dtype=np.int32)
         cuts = [0, *(found.start() for found in self._special.finditer(text)), len(text)]
-        ids: list[int] = []
+        ids = []
         for number, (start, stop) in enumerate(pairwise(cuts)):
             one = inner if number == 0 else self._bare
             ids += one.encode(text[start:stop], add_special_tokens=False).ids if start < stop else []

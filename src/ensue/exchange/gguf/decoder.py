@@ -1,19 +1,16 @@
-"""Language models in GGUF files: the maps of names and settings are data.
+"""Weights of language models in GGUF files: the maps of names are data.
 
-A map is their name → (our name, part). The queries, keys and values of a block are one matrix in ours, in that order.
-Weights stay as they are: blocks become groups (``ensue.kernels.grouped``) of the same numbers, only plain numbers
-become float32.
+A map is their name → our name. The queries, keys and values of a block are one matrix in ours, in that order. Weights
+stay as they are: blocks become groups (``ensue.kernels.grouped``) of the same numbers, only plain numbers become
+float32. Gemma's norms, which multiply by 1 + w, are stored as 1 + w.
 
 The files of Llama and Mistral hold the rows of queries and keys in another order: a rotation turns neighbours (2j,
-2j + 1) there, and (j, j + d/2) in ours.
+2j + 1) there, and (j, j + d/2) in ours and in the files of Qwen and Gemma.
 
 Legend: d head width, H heads, G key–value heads.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +19,7 @@ from torch import Tensor
 from ensue.core.errors import InputError
 from ensue.exchange.gguf.blocks import Groups
 from ensue.exchange.gguf.file import GGUFFile
+from ensue.exchange.gguf.settings import ARCHITECTURE, ARCHITECTURES, FREQUENCIES, query_factor
 from ensue.kernels.grouped import group_weights
 from ensue.models.llama import LlamaConfig
 
@@ -38,83 +36,48 @@ NAMES: dict[str, str] = {
 }
 QKV = ("blk.*.attn_q", "blk.*.attn_k", "blk.*.attn_v")
 PROJECT = "blocks.*.attention.project"
+NORM_QUERY = "blocks.*.attention.norm_query"
+QK_NORM = {"blk.*.attn_q_norm": NORM_QUERY, "blk.*.attn_k_norm": "blocks.*.attention.norm_key"}
+SANDWICH = {"blk.*.post_attention_norm": "blocks.*.norm_mixed", "blk.*.post_ffw_norm": "blocks.*.norm_fed"}
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """A ``general.architecture`` that our model computes."""
-
-    rotates_neighbours: bool
-    """Whether its rows of queries and keys are in the other order."""
-    qkv_bias: bool = False
-
-
-ARCHITECTURES = {"llama": Architecture(True), "qwen2": Architecture(False, qkv_bias=True)}
-
-
-def decoder_config(file: GGUFFile) -> LlamaConfig:
-    """Return the settings of the model in a file."""
-    name = file.text("general.architecture")
-    if name not in ARCHITECTURES:
-        what = f"the architecture {name[:40]!r} is not supported"
-        raise InputError(what, where=str(file.path), hint=f"available: {', '.join(ARCHITECTURES)}")
-    if "token_embd.weight" not in file.tensors:
-        raise InputError("has no token_embd.weight", where=str(file.path))
-    scaled = _value(file, f"{name}.rope.scaling.type", "none", str) != "none"
-    if scaled or "rope_freqs.weight" in file.tensors or f"{name}.rope.scale_linear" in file.values:
-        raise InputError("stretched rotary positions in a GGUF file are not supported", where=str(file.path))
-    hidden, heads = _size(file, f"{name}.embedding_length"), _size(file, f"{name}.attention.head_count")
-    width = _size(file, f"{name}.attention.key_length", hidden // heads)
-    if _size(file, f"{name}.rope.dimension_count", width) != width:
-        raise InputError("rotates a part of each head only, which is not supported", where=str(file.path))
-    span = _size(file, f"{name}.attention.sliding_window", 0)
-    layers = _size(file, f"{name}.block_count")
-    if layers > len(file.tensors):
-        raise InputError(f"has {layers:,} layers and {len(file.tensors):,} tensors", where=str(file.path))
-    settings: dict[str, Any] = {
-        "vocabulary": file.tensors["token_embd.weight"].shape[0],
-        "layers": layers,
-        "heads": heads,
-        "kv_heads": _size(file, f"{name}.attention.head_count_kv", heads),
-        "head_width": 0 if width * heads == hidden else width,
-        "hidden": hidden,
-        "inner": _size(file, f"{name}.feed_forward_length"),
-        "context": _size(file, f"{name}.context_length"),
-        "attention": f"local:span={span}" if span else "full",
-        "rope_base": float(_value(file, f"{name}.rope.freq_base", 10000.0, float)),
-        "epsilon": float(_value(file, f"{name}.attention.layer_norm_rms_epsilon", 1e-5, float)),
-        "qkv_bias": ARCHITECTURES[name].qkv_bias,
-        "tied": "output.weight" not in file.tensors,
-    }
-    try:
-        return LlamaConfig(**settings)
-    except InputError as error:
-        raise InputError(f"its settings do not fit together: {error}", where=str(file.path)) from error
+def weight_names(config: LlamaConfig, layer: int | None) -> dict[str, str]:
+    """Return the names of a block's weights, theirs → ours; with None those outside of blocks."""
+    names = NAMES | (QK_NORM if config.qk_norm else {}) | (SANDWICH if config.norm == "sandwich-rms" else {})
+    if config.tied:
+        names = {theirs: ours for theirs, ours in names.items() if theirs != "output"}
+    if layer is None:
+        return {theirs: ours for theirs, ours in names.items() if "*" not in theirs}
+    number = str(layer)
+    return {t.replace("*", number): o.replace("*", number) for t, o in names.items() if "*" in t}
 
 
 def decoder_tensors(file: GGUFFile, config: LlamaConfig) -> dict[str, Tensor]:
     """Return the weights of a file under our names: plain ones in float32, blocks as groups in panels."""
     tensors: dict[str, Tensor] = {}
-    used: set[str] = set()
-    neighbours = ARCHITECTURES[file.values["general.architecture"]].rotates_neighbours
+    used = {FREQUENCIES}
+    architecture = file.text(ARCHITECTURE)
+    neighbours = ARCHITECTURES[architecture].rotates_neighbours
     heads = (config.heads, config.kv_heads or config.heads, 0) if neighbours else (0, 0, 0)
     for layer in (None, *range(config.layers)):
-        number = "" if layer is None else str(layer)
-        for theirs, ours in NAMES.items():
-            if ("*" in theirs) == (layer is not None) and not (theirs == "output" and config.tied):
-                name = theirs.replace("*", number)
-                used |= {f"{name}.weight"}
-                tensors |= _named(ours.replace("*", number), [_part(file, f"{name}.weight", 0)])
-        if layer is not None:
-            names = [name.replace("*", number) for name in QKV]
-            for end in ("weight", "bias") if config.qkv_bias else ("weight",):
-                used |= {f"{name}.{end}" for name in names}
-                parts = [_part(file, f"{name}.{end}", count) for name, count in zip(names, heads)]
-                _check_inputs(file, [f"{name}.{end}" for name in names])
-                tensors |= _named(PROJECT.replace("*", number), parts, end)
+        for theirs, ours in weight_names(config, layer).items():
+            used |= {f"{theirs}.weight"}
+            tensors |= _named(ours, [_part(file, f"{theirs}.weight", 0)])
+        if layer is None:
+            continue
+        names = [name.replace("*", str(layer)) for name in QKV]
+        for end in ("weight", "bias") if config.qkv_bias else ("weight",):
+            used |= {f"{name}.{end}" for name in names}
+            parts = [_part(file, f"{name}.{end}", count) for name, count in zip(names, heads)]
+            _check_inputs(file, [f"{name}.{end}" for name in names])
+            tensors |= _named(PROJECT.replace("*", str(layer)), parts, end)
     extra = sorted(set(file.tensors) - used)
     if extra:
         raise InputError(f"has tensors that its architecture does not have, e.g. {extra[0]}", where=str(file.path))
+    factor = query_factor(config, architecture)
+    for layer in range(config.layers) if factor != 1.0 else ():
+        name = f"{NORM_QUERY.replace('*', str(layer))}.weight"
+        tensors |= {name: tensors[name] * factor} if name in tensors else {}
     return tensors
 
 
@@ -130,11 +93,20 @@ def _part(file: GGUFFile, name: str, heads: int) -> Part:
     if len(file.tensors[name].shape) != dimensions:
         raise InputError(f"is damaged: {name} has the shape {file.tensors[name].shape}", where=str(file.path))
     if split is None:
-        return _ordered(file.tensor(name), heads, name, file)
+        plain = _ordered(file.tensor(name), heads, name, file)
+        _check_finite(file, name, plain)
+        return plain
     groups = split(file.blocks(name))
+    _check_finite(file, name, groups.scales, groups.offsets)
     codes, scales, offsets = (None if one is None else _ordered(one, heads, name, file) for one in groups[:3])
     assert codes is not None and scales is not None
     return Groups(codes, scales, offsets, groups.bits)
+
+
+def _check_finite(file: GGUFFile, name: str, *numbers: np.ndarray | None) -> None:
+    if not all(one is None or np.isfinite(one).all() for one in numbers):
+        what = f"is damaged: {name} holds NaN or infinite values"
+        raise InputError(what, where=str(file.path), hint="download it again")
 
 
 def _ordered(rows: np.ndarray, heads: int, name: str, file: GGUFFile) -> np.ndarray:
@@ -178,21 +150,3 @@ def _joined(parts: list[Groups]) -> tuple[Tensor, Tensor, Tensor | None]:
     short = all(np.array_equal(one.astype(np.float16).astype(np.float32), one) for one in shares)
     stored = [torch.from_numpy(one.astype(np.float16 if short else np.float32)) for one in shares]
     return torch.from_numpy(codes), stored[0], stored[1] if len(stored) > 1 else None
-
-
-def _value(file: GGUFFile, key: str, default: Any, kind: type) -> Any:
-    """A value of the metadata, of this type."""
-    value = file.values.get(key, default)
-    numbers = (int, float) if kind is float else (kind,)
-    if value is None or isinstance(value, bool) or not isinstance(value, numbers):
-        what = f"has no {key}" if value is None else f"{key} is {str(value)[:40]!r}"
-        raise InputError(what, where=str(file.path))
-    return value
-
-
-def _size(file: GGUFFile, key: str, default: int | None = None) -> int:
-    """A whole number of the metadata; all but those with a default of 0 must be above 0."""
-    value = int(_value(file, key, default, int))
-    if value < (1 if default != 0 else 0) or value >= 1 << 31:
-        raise InputError(f"{key} is {value:,}", where=str(file.path))
-    return value

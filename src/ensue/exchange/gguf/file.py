@@ -6,7 +6,7 @@
     padding to ``general.alignment``, then the tensors' data
 
 All numbers are little-endian. Nothing in the file is trusted: every count and length is compared with what is left of
-the file before anything is made of it, and tensors must lie within the file without overlapping.
+the file before anything is made of it, and tensors must fill the rest of the file without gaps or overlaps.
 """
 
 from __future__ import annotations
@@ -71,6 +71,13 @@ class GGUFFile:
         """Return a value of the metadata that is the number of a token; None if there is none."""
         value = self.values.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return a value of the metadata that is true or false; ``default`` if there is none."""
+        value = self.values.get(key, default)
+        if not isinstance(value, bool):
+            raise InputError(f"{key} is not true or false", where=str(self.path), hint="the file may be damaged")
+        return value
 
     def blocks(self, name: str) -> np.ndarray:
         """Return the blocks of a tensor as they are in the file, (rows, blocks in a row, bytes of a block), uint8."""
@@ -222,7 +229,11 @@ def _placed(
         entry = placed[name]
         if entry.offset < end:
             raise _Damage(f"{name} overlaps the tensor before it")
+        if entry.offset - end >= alignment:
+            raise _Damage(f"there is a gap before {name}")
         end = entry.offset + entry.bytes
         if end > size:
             raise _Damage(f"it ends within {name}")
+    if placed and size - end >= alignment:
+        raise _Damage(f"it has {size - end:,} bytes after its last tensor")
     return placed

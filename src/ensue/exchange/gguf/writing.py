@@ -14,12 +14,24 @@ from tokenizers import Tokenizer, models
 
 from ensue.core.errors import InputError
 from ensue.core.files import atomic_file
+from ensue.data.tokenizers.pieces import is_pieces
 from ensue.exchange.gguf.blocks import FORMATS, BlockFormat
-from ensue.exchange.gguf.decoder import NAMES, PROJECT, QKV
+from ensue.exchange.gguf.decoder import NORM_QUERY, PROJECT, QKV, weight_names
 from ensue.exchange.gguf.file import ARRAY, MAGIC, SCALARS, STRING
-from ensue.exchange.gguf.tokenizer import CONTROL, NORMAL, SPLITS, USER_DEFINED
+from ensue.exchange.gguf.pieces import CONTROL, NORMAL, USER_DEFINED, piece_values
+from ensue.exchange.gguf.settings import (
+    ARCHITECTURE,
+    ARCHITECTURES,
+    FREQUENCIES,
+    architecture_of,
+    config_values,
+    frequency_factors,
+    query_factor,
+)
+from ensue.exchange.gguf.tokenizer import SPLITS
 from ensue.kernels.grouped import GroupedWeight
-from ensue.models.llama import LlamaConfig, LlamaLanguageModel
+from ensue.models.llama import LlamaLanguageModel
+from ensue.nn.positions import parse_scaling
 
 Special = Mapping[str, str]
 """Names of special tokens: begin and end, of a text or of an answer."""
@@ -71,62 +83,42 @@ def write_decoder(
 ) -> None:
     """Write a model with the state of its tokenizer, its special tokens, and the chat template if it has one."""
     config = model.config
-    check_writable(config)
-    kind = "qwen2" if config.qkv_bias else "llama"
+    kind = architecture_of(config)
     values = {
-        "general.architecture": kind,
+        ARCHITECTURE: kind,
         "general.name": name,
-        f"{kind}.block_count": config.layers,
-        f"{kind}.context_length": config.context,
-        f"{kind}.embedding_length": config.hidden,
-        f"{kind}.feed_forward_length": config.feed_width,
-        f"{kind}.attention.head_count": config.heads,
-        f"{kind}.attention.head_count_kv": config.kv_heads or config.heads,
-        f"{kind}.attention.layer_norm_rms_epsilon": float(config.epsilon),
-        f"{kind}.rope.freq_base": float(config.rope_base),
-        f"{kind}.rope.dimension_count": config.head_width or config.hidden // config.heads,
-        f"{kind}.vocab_size": config.vocabulary,
+        **config_values(config, kind),
         **tokenizer_values(tokenizer, special, config.vocabulary),
         **({"tokenizer.chat_template": template} if template else {}),
     }
-    if config.head_width:
-        values |= {f"{kind}.attention.key_length": config.head_width}
-        values |= {f"{kind}.attention.value_length": config.head_width}
-    write_gguf(path, values, decoder_blocks(model, neighbours=kind == "llama"))
+    write_gguf(path, values, decoder_blocks(model, kind))
 
 
-def check_writable(config: LlamaConfig) -> None:
-    """Raise InputError for a model that llama.cpp does not compute."""
-    needed: dict[str, Any] = {"norm": "rms", "feed": "swiglu", "bias": False, "qk_norm": False, "embed_scale": 1.0}
-    needed |= {"positions": "rotary", "rope_scaling": "none", "experts": 1, "attention": "full"}
-    for key, value in needed.items():
-        if getattr(config, key) != value:
-            what = f"a llama with {key} = {getattr(config, key)} has no GGUF form here"
-            raise InputError(what, hint=f"one with {key} = {value} has")
-
-
-def decoder_blocks(model: LlamaLanguageModel, neighbours: bool) -> dict[str, Stored]:
+def decoder_blocks(model: LlamaLanguageModel, architecture: str) -> dict[str, Stored]:
     """The tensors of a model under GGUF's names."""
     config, found = model.config, {}
     kv = config.kv_heads or config.heads
     d = config.head_width or config.hidden // config.heads
     ends = np.cumsum([0, config.heads * d, kv * d, kv * d])
-    heads = (config.heads, kv, 0) if neighbours else (0, 0, 0)
+    heads = (config.heads, kv, 0) if ARCHITECTURES[architecture].rotates_neighbours else (0, 0, 0)
+    factor = query_factor(config, architecture)
     modules = dict(model.named_modules())
+    if parse_scaling(config.rope_scaling)[0] == "llama3":
+        found[FREQUENCIES] = _plain(frequency_factors(config.rope_scaling, d, config.rope_base))
     for layer in (None, *range(config.layers)):
-        number = "" if layer is None else str(layer)
-        for theirs, ours in NAMES.items():
-            if ("*" in theirs) == (layer is not None) and not (theirs == "output" and config.tied):
-                found[theirs.replace("*", number) + ".weight"] = _stored(modules[ours.replace("*", number)])
+        for theirs, ours in weight_names(config, layer).items():
+            found[f"{theirs}.weight"] = _stored(modules[ours])
+            if factor != 1.0 and ours == NORM_QUERY.replace("*", str(layer)):
+                found[f"{theirs}.weight"] = _plain(modules[ours].get_parameter("weight") / factor)
         if layer is None:
             continue
-        project: Any = modules[PROJECT.replace("*", number)]
+        project: Any = modules[PROJECT.replace("*", str(layer))]
         for name, count, first, last in zip(QKV, heads, ends[:-1], ends[1:]):
             rows = _order(np.arange(first, last), count)
-            found[name.replace("*", number) + ".weight"] = _stored(project, rows)
+            found[name.replace("*", str(layer)) + ".weight"] = _stored(project, rows)
             if config.qkv_bias:
                 bias = project.bias.detach()[torch.from_numpy(rows)]
-                found[name.replace("*", number) + ".bias"] = _plain(bias)
+                found[name.replace("*", str(layer)) + ".bias"] = _plain(bias)
     return found
 
 
@@ -151,6 +143,9 @@ def _stored(layer: Any, rows: np.ndarray | None = None) -> Stored:
         return _plain(layer.weight[torch.from_numpy(rows)])
     form, join = write
     codes, scales, offsets = (None if one is None else one.numpy()[rows] for one in layer.apart())
+    assert codes is not None
+    if form == "Q5_1" and not 0 <= codes.min() <= codes.max() < 32:
+        return _plain(layer.weight[torch.from_numpy(rows)])
     blocks = join(codes, scales, offsets)
     return BY_NAME[form], (len(rows), layer.in_features), blocks.tobytes()
 
@@ -163,6 +158,13 @@ def _q4_1(codes: np.ndarray, scales: np.ndarray, offsets: np.ndarray) -> np.ndar
     return np.concatenate([_halves(scales), _halves(offsets), codes[..., :16] | codes[..., 16:] << 4], axis=-1)
 
 
+def _q5_1(codes: np.ndarray, scales: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    whole = codes.view(np.uint8)
+    fifth = np.packbits(whole >> 4, axis=-1, bitorder="little")
+    low = whole & 15
+    return np.concatenate([_halves(scales), _halves(offsets), fifth, low[..., :16] | low[..., 16:] << 4], axis=-1)
+
+
 def _q8_0(codes: np.ndarray, scales: np.ndarray, offsets: None) -> np.ndarray:
     return np.concatenate([_halves(scales), codes.view(np.uint8)], axis=-1)
 
@@ -170,34 +172,47 @@ def _q8_0(codes: np.ndarray, scales: np.ndarray, offsets: None) -> np.ndarray:
 WRITERS: dict[tuple[int, bool], tuple[str, Callable[..., np.ndarray]]] = {
     (4, True): ("Q4_1", _q4_1),
     (8, False): ("Q8_0", _q8_0),
+    (8, True): ("Q5_1", _q5_1),
 }
 """Bits and whether there are offsets → the format, and what writes its blocks."""
 
 
 def tokenizer_values(state: Mapping[str, Any], special: Special, size: int) -> dict[str, Any]:
-    """The metadata of a byte-level BPE tokenizer from its ``tokenizer.json``; ids without a token are named."""
+    """The metadata of a tokenizer from its ``tokenizer.json``; ids without a token are named."""
     begins, state = "begin" in state, state.get("library", state)
-    split = next((name for name, make in SPLITS.items() if _described(make()) == state.get("pre_tokenizer")), None)
-    if state.get("model", {}).get("type") != "BPE" or split is None:
-        raise InputError("GGUF files hold byte-level BPE tokenizers only", hint="fit with --tokenizer bpe")
-    names: list[str] = [f"[unused{number}]" for number in range(size)]
-    kinds = np.full(size, NORMAL, np.int32)
-    for token, number in state["model"]["vocab"].items():
-        names[number] = token
-    for token in state["added_tokens"]:
-        names[token["id"]] = token["content"]
-        kinds[token["id"]] = CONTROL if token["special"] else USER_DEFINED
-    merges: Sequence[Any] = state["model"]["merges"]
+    model = state.get("model", {})
+    if model.get("type") == "BPE" and is_pieces(state):
+        names, kinds, values = piece_values(state, size)
+    else:
+        names, kinds, values = _byte_level_values(state, size)
     return {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": split,
+        **values,
         "tokenizer.ggml.tokens": names,
         "tokenizer.ggml.token_type": kinds,
-        "tokenizer.ggml.merges": [merge if isinstance(merge, str) else " ".join(merge) for merge in merges],
         "tokenizer.ggml.bos_token_id": names.index(special["begin"]),
         "tokenizer.ggml.eos_token_id": names.index(special["end"]),
         "tokenizer.ggml.add_bos_token": begins,
     }
+
+
+def _byte_level_values(state: Mapping[str, Any], size: int) -> tuple[list[str], np.ndarray, dict[str, Any]]:
+    """The tokens of byte-level BPE, their types and the other metadata."""
+    model, found = state.get("model", {}), state.get("pre_tokenizer")
+    whole = bool(model.get("ignore_merges"))
+    same = (name for name, one in SPLITS.items() if one.whole_words == whole and _described(one.make()) == found)
+    split = next(same, None)
+    if model.get("type") != "BPE" or split is None:
+        raise InputError("GGUF files hold byte-level BPE tokenizers only", hint="fit with --tokenizer bpe")
+    names: list[str] = [f"[unused{number}]" for number in range(size)]
+    kinds = np.full(size, NORMAL, np.int32)
+    for token, number in model["vocab"].items():
+        names[number] = token
+    for token in state["added_tokens"]:
+        names[token["id"]] = token["content"]
+        kinds[token["id"]] = CONTROL if token["special"] else USER_DEFINED
+    merges: Sequence[Any] = model["merges"]
+    joined = [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
+    return names, kinds, {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": split, "tokenizer.ggml.merges": joined}
 
 
 def _described(pre_tokenizer: Any) -> Any:

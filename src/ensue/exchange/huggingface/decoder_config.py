@@ -1,4 +1,4 @@
-"""Settings of decoder-only language models in config.json: Llama, Mistral, Qwen2, Qwen3 and Gemma 3.
+"""Settings of decoder-only language models in config.json: Llama, Mistral, Qwen2, Qwen3, Gemma 2 and Gemma 3.
 
 All of them are our ``llama`` with other settings. What a config.json says and our model does not compute is refused.
 """
@@ -6,16 +6,16 @@ All of them are our ``llama`` with other settings. What a config.json says and o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import isclose, sqrt
 from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.schema import shown
 from ensue.exchange.huggingface.conversion import MAX_SETTING
+from ensue.exchange.huggingface.decoder_families import FAMILIES, GEMMA2, GEMMA3, GEMMAS, DecoderFamily
 from ensue.models.llama import LlamaConfig
 from ensue.nn.mixers.mixer import parse_mixer, parse_pattern, pattern_text
-from ensue.nn.positions import parse_scaling
+from ensue.nn.positions import SCALINGS, parse_scaling
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 """Their names of layers that see a window, and of those that see all."""
@@ -29,67 +29,18 @@ SETTINGS: dict[str, tuple[str, type, Any]] = {
     "rms_norm_eps": ("epsilon", float, 1e-6),
 }
 """Their setting → ours, its type, and the default; None means that it must be there."""
+ROPE_NAMES = {
+    "factor": "factor",
+    "original": "original_max_position_embeddings",
+    "low": "low_freq_factor",
+    "high": "high_freq_factor",
+    "slow": "beta_slow",
+    "fast": "beta_fast",
+    "attention": "attention_factor",
+}
+"""Our options of rope_scaling → theirs."""
 MAX_LAYERS = 1 << 16
 """Layers of which the kinds are looked at; no folder has tensors for more."""
-NEEDS: dict[str, tuple[object, ...]] = {
-    "hidden_act": ("silu", "swish"),
-    "attention_bias": (False,),
-    "mlp_bias": (False,),
-    "quantization_config": (None,),
-    "is_encoder_decoder": (False,),
-    "add_cross_attention": (False,),
-    "partial_rotary_factor": (1.0, None),
-    "auto_map": (None,),
-}
-"""Allowed values of other settings; the first is the default."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DecoderFamily:
-    """A ``model_type``."""
-
-    name: str
-    stem: str
-    """How the names of their classes begin."""
-    fixed: dict[str, Any] = field(default_factory=dict)
-    """Our settings that are the same for all its models."""
-    needs: dict[str, tuple[object, ...]] = field(default_factory=lambda: NEEDS)
-    tied: bool = False
-    """Whether the output layer is the embedding if config.json does not say."""
-    context: int = 2048
-    """The context if config.json does not say."""
-
-    @property
-    def architecture(self) -> str:
-        """Their class."""
-        return f"{self.stem}ForCausalLM"
-
-
-GEMMA3 = DecoderFamily(
-    name="gemma3_text",
-    stem="Gemma3",
-    fixed={"norm": "sandwich-rms", "feed": "geglu", "qk_norm": True},
-    needs={
-        **{name: values for name, values in NEEDS.items() if name != "hidden_act"},
-        "hidden_activation": ("gelu_pytorch_tanh",),
-        "attn_logit_softcapping": (None,),
-        "final_logit_softcapping": (None,),
-        "use_bidirectional_attention": (False, None),
-    },
-    tied=True,
-    context=131072,
-)
-FAMILIES = {
-    one.name: one
-    for one in (
-        DecoderFamily(name="llama", stem="Llama"),
-        DecoderFamily(name="mistral", stem="Mistral", context=131072),
-        DecoderFamily(name="qwen2", stem="Qwen2", fixed={"qkv_bias": True}, context=32768),
-        DecoderFamily(name="qwen3", stem="Qwen3", fixed={"qk_norm": True}, context=32768),
-        GEMMA3,
-    )
-}
-"""Families by ``model_type``."""
 
 
 def import_config(config: Mapping[str, Any], where: str) -> LlamaConfig:
@@ -114,10 +65,11 @@ def import_config(config: Mapping[str, Any], where: str) -> LlamaConfig:
         "tied": _flag(config, "tie_word_embeddings", family.tied, where),
         "bias": biased,
         **_positions(config, where),
+        **{ours: _cap(config, theirs, default, where) for theirs, (ours, default) in family.caps.items()},
         **family.fixed,
     }
     values["attention"] = _attention(config, family, values, where)
-    if family is GEMMA3:
+    if family in GEMMAS:
         values["embed_scale"] = sqrt(hidden)
     try:
         return LlamaConfig(**values)
@@ -127,6 +79,8 @@ def import_config(config: Mapping[str, Any], where: str) -> LlamaConfig:
 
 def query_factor(config: Mapping[str, Any], where: str) -> float:
     """√d / √query_pre_attn_scalar: what our queries, whose scores are divided by √d, are multiplied by."""
+    if FAMILIES[str(config["model_type"])] not in GEMMAS:
+        return 1.0
     heads = _number(config, "num_attention_heads", int, None, where)
     width = _number(config, "head_dim", int, _number(config, "hidden_size", int, None, where) // heads, where)
     scalar = _number(config, "query_pre_attn_scalar", float, float(width), where)
@@ -151,6 +105,11 @@ def _number(config: Mapping[str, Any], name: str, kind: type, default: Any, wher
         what = "a number" if kind is float else "a whole number"
         raise InputError(f"{name} = {shown(value)} should be {what} from 0 to {MAX_SETTING:,}", where=where)
     return kind(value)
+
+
+def _cap(config: Mapping[str, Any], name: str, default: float, where: str) -> float:
+    """One of their caps; 0 where it is null."""
+    return float(_number(config, name, float, 0.0 if name in config else default, where))
 
 
 def _flag(config: Mapping[str, Any], name: str, default: bool, where: str) -> bool:
@@ -179,22 +138,26 @@ def _positions(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(scaling, Mapping):
         raise InputError(f"rope_scaling = {shown(scaling)} should be a table", where=where)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    text = {"default": "none", "linear": "linear", "llama3": "llama3"}.get(kind if isinstance(kind, str) else "")
-    if text is None:
-        raise InputError(f"rope_scaling {shown(kind)} is not supported", where=where, hint="linear and llama3 are")
-    options = {
-        "none": {},
-        "linear": {"factor": "factor"},
-        "llama3": {
-            "factor": "factor",
-            "original": "original_max_position_embeddings",
-            "low": "low_freq_factor",
-            "high": "high_freq_factor",
-        },
-    }[text]
-    for ours, theirs in options.items():
-        text += f":{ours}={_short(_number(scaling, theirs, float, None, where))}"
+    text = "none" if kind == "default" else kind
+    if not isinstance(text, str) or text not in SCALINGS:
+        what = f"rope_scaling {shown(kind)} is not supported"
+        raise InputError(what, where=where, hint="linear, llama3 and yarn are")
+    if text == "yarn":
+        scaling = _yarn(config, scaling, where)
+    for ours in SCALINGS[text]:
+        text += f":{ours}={_short(_number(scaling, ROPE_NAMES[ours], float, None, where))}"
     return {"rope_base": base, "rope_scaling": text}
+
+
+def _yarn(config: Mapping[str, Any], scaling: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The settings of yarn with their library's defaults."""
+    unsupported = [name for name in ("mscale", "mscale_all_dim") if scaling.get(name)]
+    unsupported += [] if scaling.get("truncate", True) is True else ["truncate"]
+    if unsupported:
+        raise InputError(f"rope_scaling: {unsupported[0]} of yarn is not supported", where=where)
+    usual = {"original_max_position_embeddings": config.get("max_position_embeddings")}
+    usual |= {"beta_slow": 1.0, "beta_fast": 32.0, "attention_factor": 0.0}
+    return usual | {name: value for name, value in scaling.items() if value is not None}
 
 
 def _short(value: float) -> str:
@@ -205,16 +168,16 @@ def _short(value: float) -> str:
 def _attention(config: Mapping[str, Any], family: DecoderFamily, values: Mapping[str, Any], where: str) -> str:
     """The pattern of layers that see all and of those that see a window."""
     layers = values["layers"]
-    span = _number(config, "sliding_window", int, 4096 if family is GEMMA3 else 0, where)
+    span = _number(config, "sliding_window", int, 4096 if family in GEMMAS else 0, where)
     if family.name == "llama" or not span or layers > MAX_LAYERS:
         return "full"
     kinds = config.get("layer_types")
     if family.name == "mistral":
         kinds = [SLIDING] * layers
-    elif family is not GEMMA3 and not _flag(config, "use_sliding_window", False, where):
+    elif family not in GEMMAS and not _flag(config, "use_sliding_window", False, where):
         kinds = [FULL] * layers
-    elif kinds is None and family is GEMMA3:
-        every = _number(config, "sliding_window_pattern", int, 6, where)
+    elif kinds is None and family in GEMMAS:
+        every = 2 if family is GEMMA2 else _number(config, "sliding_window_pattern", int, 6, where)
         kinds = [FULL if every and (layer + 1) % every == 0 else SLIDING for layer in range(layers)]
     elif kinds is None:
         first = _number(config, "max_window_layers", int, 28, where)
@@ -232,8 +195,10 @@ def _attention(config: Mapping[str, Any], family: DecoderFamily, values: Mapping
 def export_family(config: LlamaConfig) -> DecoderFamily:
     """Return the family of a model; the error for one that has none says why."""
     kinds = _layer_kinds(config)
+    needed: dict[str, Any]
     if config.norm == GEMMA3.fixed["norm"]:
-        family, needed = GEMMA3, {**GEMMA3.fixed, "bias": False, "qkv_bias": False}
+        family = GEMMA3 if config.qk_norm else GEMMA2
+        needed = {**family.fixed, "bias": False, "qkv_bias": False}
         if not isclose(config.embed_scale, sqrt(config.hidden), rel_tol=1e-6):
             raise _unsupported("embed_scale", config.embed_scale, f"√hidden = {sqrt(config.hidden):g}")
     else:
@@ -247,6 +212,8 @@ def export_family(config: LlamaConfig) -> DecoderFamily:
             needed |= {"qkv_bias": False}
         if name == "mistral" and "full" in kinds:
             raise _unsupported("attention", config.attention, "one kind of layer, or qk_norm = true,")
+    caps = {ours for ours, _ in family.caps.values()}
+    needed |= {name: 0.0 for name in ("attention_cap", "logit_cap") if name not in caps}
     for key, value in (needed | {"positions": "rotary", "experts": 1}).items():
         if getattr(config, key) != value:
             raise _unsupported(key, getattr(config, key), str(value))
@@ -268,7 +235,7 @@ def _layer_kinds(config: LlamaConfig) -> set[str]:
     found = _layers(config)
     spans = {options.get("span", str(max(1, config.context // 4))) for name, options in found if name == "local"}
     bases = {options.get("base", "") for name, options in found}
-    gemma = config.norm == GEMMA3.fixed["norm"]
+    gemma = config.norm == GEMMA3.fixed["norm"] and config.qk_norm
     own = {(name, options["base"]) for name, options in found if "base" in options}
     wrong = not {name for name, _ in found} <= {"full", "local"} or len(spans) > 1
     if wrong or (bases != {""} and not gemma) or len({base for _, base in own}) > 1:
@@ -297,10 +264,12 @@ def export_config(config: LlamaConfig) -> dict[str, Any]:
         "rope_scaling": _rope_scaling(config),
         "attention_dropout": 0.0,
     }
-    if family is GEMMA3:
-        base = float((local or {}).get("base", 10000.0))
-        values |= {"hidden_activation": "gelu_pytorch_tanh", "rope_local_base_freq": base, "layer_types": kinds}
+    if family in GEMMAS:
+        values |= {"hidden_activation": "gelu_pytorch_tanh", "layer_types": kinds}
         values |= {"query_pre_attn_scalar": values["head_dim"], "sliding_window": span or config.context}
+        values |= {theirs: getattr(config, ours) or None for theirs, (ours, _) in family.caps.items()}
+        if family is GEMMA3:
+            values |= {"rope_local_base_freq": float((local or {}).get("base", 10000.0))}
         return values
     values |= {"hidden_act": "silu"}
     if family.name == "mistral":
@@ -316,6 +285,5 @@ def _rope_scaling(config: LlamaConfig) -> dict[str, Any] | None:
     kind, options = parse_scaling(config.rope_scaling)
     if kind == "none":
         return None
-    names = {"factor": "factor", "low": "low_freq_factor", "high": "high_freq_factor"}
-    found: dict[str, Any] = {"rope_type": kind, **{names[key]: value for key, value in options.items() if key in names}}
-    return found | ({"original_max_position_embeddings": int(options["original"])} if "original" in options else {})
+    found: dict[str, Any] = {"rope_type": kind} | {ROPE_NAMES[key]: value for key, value in options.items() if value}
+    return found | ({ROPE_NAMES["original"]: int(options["original"])} if "original" in options else {})

@@ -3,8 +3,8 @@
     ours = (theirs + added) · factor
 
 A matrix of ours may be several of theirs, one below the other: queries, keys and values. Gemma's norms multiply by
-1 + w, so ``added`` is 1 there; ``factor`` holds its scale of queries. Nothing is held as a whole: ``row_pieces`` reads
-some rows at a time, and ``their_pieces`` decodes some rows at a time.
+1 + w, so ``added`` is 1 there; ``factor`` holds its scale of queries, in their norm or in their projection. Nothing is
+held as a whole: ``row_pieces`` reads some rows at a time, and ``their_pieces`` decodes some rows at a time.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Origin(NamedTuple):
     """Names of theirs, one below the other."""
     added: float = 0.0
     factor: float = 1.0
+    """Of the first part."""
 
 
 def origins(names: Iterable[str], config: LlamaConfig, query_factor: float = 1.0) -> dict[str, Origin]:
@@ -70,7 +71,8 @@ def origins(names: Iterable[str], config: LlamaConfig, query_factor: float = 1.0
         pattern = layer.replace(f".{number}.", ".*.", 1) if number else layer
         parts = tuple(f"{part.replace('*', number)}.{end}" for part in theirs[pattern])
         norm = "norm" in pattern.rpartition(".")[2] and sandwich
-        factor = query_factor if pattern.endswith("norm_query") else 1.0
+        queries = "attention.norm_query" if config.qk_norm else "attention.project"
+        factor = query_factor if pattern.endswith(queries) else 1.0
         found[name] = Origin(parts, 1.0 if norm else 0.0, factor)
     return found
 
@@ -117,13 +119,14 @@ def row_pieces(stored: StoredTensors, origin: Origin) -> Iterator[Tensor]:
     shapes = [stored.tensors[part].shape for part in origin.parts]
     step = piece_rows(shapes[0])
     held: list[Tensor] = []
-    for part, shape in zip(origin.parts, shapes):
+    for number, (part, shape) in enumerate(zip(origin.parts, shapes)):
+        factor = origin.factor if number == 0 else 1.0
         for start in range(0, shape[0], step):
             rows = stored.rows(part, start, min(shape[0], start + step)).float()
             if not bool(rows.isfinite().all()):
                 what = f"tensors hold NaN or infinite values: {part}"
                 raise InputError(what, where=str(stored.path), hint="save or download the model again")
-            held.append((rows + origin.added) * origin.factor if origin.added or origin.factor != 1.0 else rows)
+            held.append((rows + origin.added) * factor if origin.added or factor != 1.0 else rows)
             if sum(map(len, held)) >= step:
                 whole = torch.cat(held)
                 yield whole[:step]
@@ -150,7 +153,7 @@ def their_pieces(model: nn.Module, config: LlamaConfig, dtype: torch.dtype, plan
             if part in plans:
                 for first in range(start, start + shape[0], piece_rows(shape)):
                     last = min(start + shape[0], first + piece_rows(shape))
-                    yield (_rows(model, name, first, last) / origin.factor - origin.added).to(dtype)
+                    yield (_rows(model, name, first, last) - origin.added).to(dtype)
             start += shape[0]
 
 

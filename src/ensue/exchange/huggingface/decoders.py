@@ -15,7 +15,8 @@ from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.core.files import atomic_file, write_json
 from ensue.data.tokenizers.subword import SubwordTokenizer
-from ensue.exchange.huggingface.decoder_config import FAMILIES, export_config, import_config, query_factor
+from ensue.exchange.huggingface.decoder_config import export_config, import_config, query_factor
+from ensue.exchange.huggingface.decoder_families import FAMILIES
 from ensue.exchange.huggingface.decoder_tokenizer import (
     DecoderTokenizer,
     read_decoder_tokenizer,

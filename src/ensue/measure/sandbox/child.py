@@ -3,7 +3,8 @@
 It is started as a script, ``python -S -s -P -B child.py DESCRIPTOR BYTES``, and imports only the standard library. On
 standard input it gets a secret of BYTES bytes and, as JSON, the code, its tests, the limits, the folders and the
 seccomp filter. If the tests end without an exception it writes the secret to the descriptor. If not, it writes the
-outcome as JSON, without the secret: code that ends early, or that replaces functions of this file, cannot pass.
+outcome as JSON, without the secret: code that ends early, or that replaces functions of this file, cannot pass. Nor can
+it trace its tests, since a trace function may jump over lines of every frame, also of this file.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import base64
 import ctypes
 import errno
+import gc
 import json
 import os
 import resource
@@ -25,6 +27,8 @@ MAX_MESSAGE = 300
 MODULE = "candidate"
 """The name of the module that the code becomes. It is not __main__, so that a main part does not run."""
 
+TRACING = ("settrace", "setprofile", "_settraceallthreads", "_setprofileallthreads", "register_callback")
+"""What of ``sys`` and ``sys.monitoring`` (Python 3.12) sets functions that are called at every line, or could."""
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
 SECCOMP_MODE_FILTER, SIGKILL = 2, 9
 CAPSET, CAPABILITY_VERSION = {"x86_64": 126, "aarch64": 91}, 0x20080522
@@ -111,6 +115,20 @@ def give_up_rights(spec: Mapping[str, Any]) -> None:
         restrict_calls(base64.b64decode(spec["filter"]))
 
 
+def forbid_tracing() -> None:
+    """Replace what sets trace functions, in ``sys`` and in the copy that importing it again would restore."""
+    owners = (sys, getattr(sys, "monitoring", None))
+    tracing = [(name, getattr(owner, name)) for owner in owners for name in TRACING if hasattr(owner, name)]
+    for found in gc.get_objects():
+        for name, value in tracing if type(found) is dict else ():
+            if found.get(name) is value:
+                found[name] = ignore
+
+
+def ignore(*_: Any) -> None:
+    """Stands where trace functions are set: code that uses a debugger's or a profiler's functions goes on."""
+
+
 def run() -> bytes:
     """Give up all rights, run the code as a module and the tests in it; return nothing (b"") if all of it holds.
 
@@ -134,6 +152,7 @@ def run() -> bytes:
     except MemoryError as error:
         fail("memory", error)
         raise
+    forbid_tracing()
     module = types.ModuleType(MODULE)
     sys.modules[MODULE] = module
     names = module.__dict__

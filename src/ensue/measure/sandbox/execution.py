@@ -71,7 +71,8 @@ class Limits:
     """Bytes of all files in its folder."""
     folder_files: int = 256
     """Number of files in its folder."""
-    open_files: int = 64
+    open_files: int = 20
+    """Descriptors. It bounds files that are open and deleted, which no look at the folder finds."""
 
     @property
     def resources(self) -> dict[str, int]:

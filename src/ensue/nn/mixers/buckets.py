@@ -53,6 +53,7 @@ class BucketState(State):
 class BucketAttention(SelfAttention):
     """Softmax attention to tokens of the same bucket; subclasses say which buckets those are."""
 
+    caps = False
     rounds = 1
     """R, in how many ways tokens are put into buckets."""
     near: Near

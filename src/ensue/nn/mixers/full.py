@@ -6,7 +6,7 @@
 m is x and what came before it (causal), or all of x (in both directions). With fewer key–value heads than heads,
 several query heads share one (grouped-query attention, Ainslie et al., 2023). The state is the keys and values so far.
 b is an additive bias of scores, where the model has one; queries and keys may have a norm, head by head (Henry et al.,
-2020).
+2020). With a cap c the scores are c tanh(Q_i K_iᵀ / (c √d)) + b (Gemma 2).
 
 Legend: B rows, T new tokens, S keys, H heads, G key–value heads, D width, d head width (D / H unless it is set); a
 cache shared by k rows of a beam folds their queries into one row (``ensue.nn.key_value_cache``).
@@ -27,7 +27,6 @@ from ensue.kernels.attention import (
     attend_packed,
     attend_packed_from,
     attention_weights,
-    shared_heads,
 )
 from ensue.kernels.int8 import part
 from ensue.kernels.matmul import linear
@@ -42,6 +41,7 @@ from ensue.nn.state import zeros_beside
 class SelfAttention(Mixer):
     """Concat(softmax(Q_i K_iᵀ / √d + b) V_i) W_O."""
 
+    caps = True
     paper = "Vaswani et al., 2017"
     complexity = "O(n²)"
     decoding = "O(n)"
@@ -65,8 +65,10 @@ class SelfAttention(Mixer):
         self.norm_query, self.norm_key = (None if config.qk_norm is None else config.qk_norm(d) for _ in range(2))
         rotation = (base, "none") if base else (config.rope_base, config.rope_scaling)
         self.rotary = Rotary(d, *rotation) if config.rope_base else None
-        self.score_bias = config.score_bias
-        self.packed = self.kv_heads == H and self.rotary is None and self.score_bias is None
+        self.score_bias, self.score_cap = config.score_bias, config.score_cap
+        self.plain = self.score_bias is None and not self.score_cap
+        """Whether scores are Q Kᵀ / √d, as all kernels compute them."""
+        self.packed = self.kv_heads == H and self.rotary is None and self.plain
 
     def start(self, rows: int) -> KeyValueCache | None:
         """An empty cache; none in both directions."""
@@ -104,17 +106,16 @@ class SelfAttention(Mixer):
             if self.score_bias is None
             else self.score_bias(positions, past.key_positions(positions, cache.written))
         )
-        if past.fresh and bias is None and not 0 < self.span < T:  # all that may be seen was projected just now
-            parts = (projected,) if self.kv_heads == self.heads else (query, key, value)
-            y = attend(self._as_projected(parts), self.heads, causal=True, dropout=dropout)
+        if past.fresh and self.plain and not 0 < self.span < T:  # all that may be seen was projected just now
+            y = attend((projected,), self.heads, causal=True, dropout=dropout, kv_heads=self.kv_heads)
         else:
             mask = None if T == 1 and past.whole(self.span) else past.visible(T, cache.written, self.span)
             keys, values = (part.to(query.dtype) for part in (cache.written_keys, cache.written_values))
-            y = attend_cached(query, keys, values, mask, bias, dropout)
+            y = attend_cached(query, keys, values, mask, bias, dropout, self.score_cap)
         seen = None
         if weights:
             mask = past.visible(T, cache.written, self.span)
-            seen = attention_weights(query, cache.written_keys.to(query.dtype), mask, bias)
+            seen = attention_weights(query, cache.written_keys.to(query.dtype), mask, bias, self.score_cap)
         return Mixed(linear(self.out, y.reshape(*x.shape[:-1], self.sizes[0])), cache, seen)
 
     def _usable(self, past: KeyValueCache, time: int, layout: Layout, weights: bool) -> KeyValueCache:
@@ -128,7 +129,7 @@ class SelfAttention(Mixer):
         self, index: Tensor, here: Tensor, x: Tensor, layout: Layout, weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from some positions only; what they see is still computed for every position."""
-        if self.rotary is not None or self.causal or self.score_bias is not None or self.norm_query is not None:
+        if self.rotary is not None or self.causal or not self.plain or self.norm_query is not None:
             return super().at(index, here, x, layout, weights)
         width = self.sizes[0]
         query, rest = part(self.project, here, 0, width), part(self.project, x, width, sum(self.sizes))
@@ -144,19 +145,17 @@ class SelfAttention(Mixer):
             steps = torch.arange(parts[0].shape[1], device=parts[0].device)[None]
             parts = (self._rotated(parts[0], steps if layout.positions is None else layout.positions, layout),)
         query, key, value = self._heads(*parts)
-        if self.kv_heads != self.heads:
-            parts = (query, key, value)
         mask = bias = None
-        if self.score_bias is not None or weights:
+        if not self.plain or weights:
             steps = torch.arange(key.shape[2], device=key.device)
             mask = None if lengths is None else (steps < lengths[:, None])[:, None, None]
             bias = None if self.score_bias is None else self.score_bias(steps[None], steps[None])
         dropout = self.dropout if self.training else 0.0
-        if bias is None:
-            y = attend(self._as_projected(parts), self.heads, lengths, dropout=dropout)
+        if self.plain:
+            y = attend(parts, self.heads, lengths, dropout=dropout, kv_heads=self.kv_heads)
         else:
-            y = attend_cached(query, key, value, mask, bias, dropout)
-        seen = attention_weights(query, key, mask, bias) if weights else None
+            y = attend_cached(query, key, value, mask, bias, dropout, self.score_cap)
+        seen = attention_weights(query, key, mask, bias, self.score_cap) if weights else None
         return linear(self.out, y), seen
 
     def _projected(self, x: Tensor) -> Tensor:
@@ -174,12 +173,6 @@ class SelfAttention(Mixer):
         apart = torch.split(first, self.sizes, -1) if not rest else (first, *torch.split(rest[0], self.sizes[1:], -1))
         d = self.head_width
         return [one.view(*one.shape[:-1], one.shape[-1] // d, d).transpose(1, 2) for one in apart]
-
-    def _as_projected(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """What kernels take: heads (B, H, T, d) side by side again, (B, T, D); shared ones repeated."""
-        return tuple(
-            one if one.dim() == 3 else shared_heads(one, self.heads).transpose(1, 2).flatten(2) for one in parts
-        )
 
     def _rotated(self, projected: Tensor, positions: Tensor, layout: Layout, each: int = 1) -> Tensor:
         """Queries and keys among what was projected (B, T, …) rotated by their positions (1 or B, T).

@@ -43,6 +43,7 @@ class FeatureState(State):
 class FeatureAttention(SelfAttention):
     """φ(q)ᵀ Σ φ(k) vᵀ / φ(q)ᵀ Σ φ(k), with the feature map φ of a subclass."""
 
+    caps = False
     bounded = True
     complexity = "O(n)"
     decoding = "O(1)"

@@ -36,6 +36,7 @@ SHARING = ("none", "heads", "kv", "layer")
 class Linformer(SelfAttention):
     """Softmax attention to k projected keys and values."""
 
+    caps = False
     directions = ("both",)
     paper = "Wang et al., 2020"
     complexity = "O(n · rank)"

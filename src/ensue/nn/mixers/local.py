@@ -9,6 +9,7 @@ with the length of a text and not with its square.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
@@ -27,6 +28,7 @@ class LocalAttention(PatternAttention):
     """Softmax attention within ``span`` positions; without a span, within a quarter of the context."""
 
     bounded = True
+    caps = True
     paper = "Beltagy et al., 2020"
     complexity = "O(n · span)"
     decoding = "O(span)"
@@ -48,10 +50,23 @@ class LocalAttention(PatternAttention):
 
     def _causal(self, x: Tensor, past: KeyValueCache, layout: Layout, weights: bool) -> Mixed:
         """Attend to the cache and to x itself: all of it in short texts, else in blocks."""
-        if x.shape[1] <= self.span:
+        if x.shape[1] <= self.span or (self.score_cap and weights):
             return SelfAttention._causal(self, x, past, layout, weights)
+        if self.score_cap:
+            return self._spans(x, past, layout)
         y, cache, seen = super()._causal(x, past, layout, weights)
         return Mixed(y, cache.last(self.span - 1), seen)
+
+    def _spans(self, x: Tensor, past: KeyValueCache, layout: Layout) -> Mixed:
+        """Attend a span at a time, for scores with a cap, which no kernel of blocks computes."""
+        found: list[Tensor] = []
+        for start in range(0, x.shape[1], self.span):
+            piece = x[:, start : start + self.span]
+            lengths = None if layout.lengths is None else (layout.lengths - start).clamp(0, piece.shape[1])
+            positions = None if layout.positions is None else layout.positions[:, start : start + self.span]
+            y, past, _ = SelfAttention._causal(self, piece, past, Layout(lengths, positions), False)
+            found.append(y)
+        return Mixed(torch.cat(found, dim=1), past, None)
 
     def _usable(self, past: KeyValueCache, time: int, layout: Layout, weights: bool) -> KeyValueCache:
         """The cache without what is further back than the span."""

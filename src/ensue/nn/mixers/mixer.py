@@ -57,6 +57,8 @@ class MixerConfig:
     """Whether the projections to queries, keys and values have one even without ``bias``."""
     qk_norm: Callable[[int], nn.Module] | None = None
     """Makes the norms of queries and of keys, given the width of a head; None means none."""
+    score_cap: float = 0.0
+    """c of scores c tanh(s / c); 0 means none."""
     score_bias: nn.Module | None = None
     """Maps positions of queries (…, T) and keys (…, S) to a bias of scores (…, H, T, S); None means no bias."""
     shared: dict[Hashable, nn.Parameter] = field(default_factory=dict, compare=False, repr=False)
@@ -83,6 +85,8 @@ class Mixer(nn.Module):
     """Whether it takes packed rows (M, D); one that doesn't gets padded ones."""
     bounded: bool = False
     """Whether its state stays as large however long the text is: decoding then costs the same for every token."""
+    caps: ClassVar[bool] = False
+    """Whether it can cap its scores (``MixerConfig.score_cap``)."""
     paper: ClassVar[str] = ""
     """Where it is from, as in "Vaswani et al., 2017"."""
     complexity: ClassVar[str] = ""
@@ -217,6 +221,8 @@ def build_mixer(text: str, config: MixerConfig) -> Mixer:
 
         return MixedHeads(config, texts)
     cls, options = check_mixer(text, ("causal",) if config.causal else ("both",))
+    if config.score_cap and not cls.caps:
+        raise InputError(f"attention = {text!r} cannot cap its scores", hint="leave out attention_cap")
     mixer: Mixer = cls(config, **options)
     return mixer
 

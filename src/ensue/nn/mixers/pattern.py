@@ -82,6 +82,7 @@ class Blocks:
 class PatternAttention(SelfAttention):
     """Softmax attention to the keys of a pattern."""
 
+    caps = False
     block: int
     """L, the positions of a block."""
     near_blocks: int | None = None

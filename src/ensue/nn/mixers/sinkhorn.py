@@ -79,6 +79,7 @@ class SinkhornState(State):
 class SinkhornAttention(SelfAttention):
     """Softmax attention within a block and to a sorted one."""
 
+    caps = False
     paper = "Tay et al., 2020"
     complexity = "O(n · block + n² / block)"
     decoding = "O(block), and O(n) once a block"

@@ -1,0 +1,148 @@
+"""Compiled loops, by name: loaded from a cache of machine code, or compiled by numba where it has none.
+
+Importing numba and loading functions from its own cache takes most of a second and 130 MB. Machine code needs neither,
+so a process whose loops are all in the cache imports no numba. Where machine code cannot be loaded (a processor other
+than x86-64, a system other than Linux), numba compiles a loop and caches it in its own way.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import threading
+from functools import cache, cached_property
+from hashlib import sha256
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ensue.core.compile_cache import NOTE
+from ensue.core.errors import InputError
+from ensue.core.files import atomic_file
+from ensue.core.notes import note_once
+from ensue.core.user_cache import user_cache
+from ensue.kernels.machine_code import UnsupportedObject, load_function
+
+ENTRY = "ensue_loop"
+"""The name of a loop's function in its object."""
+DIGITS = 16
+_lock = threading.RLock()
+
+
+class Loop:
+    """A loop of a module: a C function that every thread runs (see ensue.kernels.threads)."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+    def __repr__(self) -> str:
+        return f"Loop({self.module}.{self.name})"
+
+    @cached_property
+    def address(self) -> int:
+        """Where its machine code is; it is loaded or compiled when this is first asked for."""
+        with _lock:
+            return self._loaded() if machine_code_runs() else self._compiled_by_numba()
+
+    def _loaded(self) -> int:
+        file = cache_file(self.module, self.name)
+        if file is not None and file.exists():
+            return load_function(file.read_bytes(), ENTRY)
+        code = self._source().object_code()
+        try:
+            address = load_function(code, ENTRY)
+        except UnsupportedObject:
+            return self._compiled_by_numba()
+        note_once(NOTE) if file is None else store(file, code)
+        return address
+
+    def _compiled_by_numba(self) -> int:
+        return int(self._source().compile().address)
+
+    def _source(self) -> Any:
+        """The decorated function (see ensue.kernels.compile.LoopSource)."""
+        return getattr(import_module(self.module), self.name)
+
+
+class Loops:
+    """The loops of a module, as attributes. The module is imported when one of them has to be compiled."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Loop:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        loop = Loop(self._module, name)
+        setattr(self, name, loop)
+        return loop
+
+
+@cache
+def source_stamp() -> str:
+    """A digest of every kernel's source. Caches are refreshed when it changes.
+
+    By itself numba watches the one file a function is in, but kernels are compiled from functions of several files.
+    """
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+@cache
+def machine_stamp() -> str:
+    """A digest of all else that machine code depends on: the processor, the compiler and its settings."""
+    settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("NUMBA_"))
+    parts = (processor(), version("numba"), version("llvmlite"), settings)
+    return sha256(repr(parts).encode()).hexdigest()
+
+
+@cache
+def processor() -> str:
+    """The name and the abilities of this processor; empty where the system does not tell."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+            first = [*iter(lambda: lines.readline().strip(), "")]  # all processors are alike: those after it are left
+    except OSError:
+        return ""
+    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+    return "\n".join(line for line in first if line.partition(":")[0].strip() in wanted)
+
+
+def machine_code_runs() -> bool:
+    """Whether machine code can be loaded and cached here."""
+    return sys.platform == "linux" and platform.machine() == "x86_64" and sys.maxsize > 2**32 and bool(processor())
+
+
+@cache
+def cache_folder() -> Path | None:
+    """Where machine code is cached: in ``$NUMBA_CACHE_DIR``, beside the sources, or with the user's other caches.
+
+    It is run as it is, so a folder that another user could have prepared is never used.
+    """
+    if given := os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(given)
+    beside = Path(__file__).parent / "__pycache__"
+    if os.access(beside if beside.exists() else beside.parent, os.W_OK | os.X_OK):
+        return beside
+    return user_cache("kernels")
+
+
+def cache_file(module: str, name: str) -> Path | None:
+    """The file of a loop's machine code, for these sources and this machine; None where nothing can be cached."""
+    folder = cache_folder()
+    stamps = f"{machine_stamp()[:DIGITS]}.{source_stamp()[:DIGITS]}"
+    return None if folder is None else folder / f"{module.rpartition('.')[2]}.{name}.{stamps}.o"
+
+
+def store(file: Path, code: bytes) -> None:
+    """Write machine code, and remove that of earlier sources; one line is noted if the folder is not writable."""
+    try:
+        with atomic_file(file) as temporary:
+            temporary.write_bytes(code)
+        for other in file.parent.glob(f"{'.'.join(file.name.split('.')[:3])}.*.o"):
+            if other != file:
+                other.unlink(missing_ok=True)
+    except (InputError, OSError):
+        note_once(NOTE)
