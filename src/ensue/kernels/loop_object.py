@@ -39,14 +39,21 @@ class _Compiler(_FunctionCompiler):  # type: ignore[misc]
 
 
 def emit_object(function: Callable[..., None], argument: Any, options: dict[str, Any]) -> bytes:
-    """The object of a function of one ``argument`` (numba's type of a pointer), compiled with numba's ``options``."""
+    """The object of a function of one ``argument`` (numba's type of a pointer), compiled with numba's ``options``.
+
+    This is what ``library.finalize`` does, without handing the module to LLVM's JIT compiler: generating code changes a
+    module, and code that is generated from it once more is slower.
+    """
     compiler = _Compiler(function, cpu_target, options, {}, Compiler)
     with global_compiler_lock:
         result = compiler.compile((argument,), types.void)
         library = result.library
-        library._ensure_finalized()
-        module = library._final_module.clone()
+        module = library._final_module
+        for other in dict.fromkeys(library._linking_libraries):
+            module.link_in(other._get_module_for_linking(), preserve=True)
+        library._optimize_final_module()
         module.link_in(binding.parse_assembly(str(_runtime(result.fndesc.llvm_func_name))))
+        module.verify()
         return bytes(library.codegen._tm.emit_object(module))
 
 

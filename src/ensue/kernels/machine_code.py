@@ -91,7 +91,8 @@ def load_function(code: bytes, name: str) -> int:
     """Put an object into memory, for as long as the process runs; return the address of one of its functions."""
     found = read_object(code)
     places, fixed, size = _lay_out(found)
-    memory = mmap.mmap(-1, size, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    own = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, size, flags=own, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     _KEPT.append(memory)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for number, section in enumerate(found.sections):
