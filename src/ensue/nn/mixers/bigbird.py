@@ -113,19 +113,18 @@ class BigBird(PatternAttention):
 
     def _blocks(self, query: Tensor, keys: Tensor, values: Tensor, start: int, lengths: Tensor | None = None) -> Tensor:
         """The same, where global positions see all."""
-        y = super()._blocks(query, keys, values, start, lengths)
-        if self.causal or not self.globals:
-            return y
-        first = query[:, :, : self.globals * self.block]
-        mask = None
+        first = 0 if self.causal else min(self.globals * self.block, query.shape[2])
+        if not first:
+            return super()._blocks(query, keys, values, start, lengths)
+        y = super()._blocks(query[:, :, first:], keys, values, first, lengths)
+        steps = torch.arange(keys.shape[2], device=keys.device)
+        mask = bias = None
         if lengths is not None:  # an empty row must see something
-            mask = (torch.arange(keys.shape[2], device=keys.device) < lengths.clamp(min=1)[:, None])[:, None, None]
-        bias = None
+            mask = (steps < lengths.clamp(min=1)[:, None])[:, None, None]
         if self.score_bias is not None:
-            steps = torch.arange(keys.shape[2], device=keys.device)[None]
-            bias = self.score_bias(steps[:, : first.shape[2]], steps)
-        seen = attend_cached(first, keys, values, mask, bias, self.dropout if self.training else 0.0)
-        return torch.cat([seen, y[:, first.shape[2] :]], 1)
+            bias = self.score_bias(steps[None, :first], steps[None])
+        dropout = self.dropout if self.training else 0.0
+        return torch.cat([attend_cached(query[:, :, :first], keys, values, mask, bias, dropout), y], 1)
 
 
 def scrambled(*numbers: Tensor) -> Tensor:

@@ -141,7 +141,7 @@ class PatternAttention(SelfAttention):
         """Attend from queries (B, H, T, d) at positions from ``start`` on to keys (B, G, …, d), → (B, T, D)."""
         B, H, T, d = query.shape
         if not self.causal and lengths is None:  # a query sees what is after it, but not beyond the row
-            lengths = torch.tensor([T], device=query.device)
+            lengths = torch.tensor([start + T], device=query.device)
         L, first = self.block, start // self.block
         base = 0 if self.near_blocks is None else max(0, first - self.near_blocks)  # earlier blocks are not seen
         N, W = (-(-(start + T) // L) - number for number in (first, base))
