@@ -12,7 +12,7 @@ from ensue.models.forecast_networks import GPTForecastConfig, GPTForecaster
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.laws import laws_of
 from ensue.models.transformer import Transformer, TransformerConfig
-from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer, parse_mixer
+from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer, parse_heads, parse_mixer
 from ensue.search.beam import Search, beam_search
 
 SMALL = {"layers": 2, "heads": 4, "hidden": 16, "context": 16}
@@ -63,7 +63,8 @@ def kept(found):
 
 def reads(parts, direction):
     """Whether the mixer of these parts can read in a direction."""
-    return direction in MIXERS.load(parse_mixer(parts.get("attention", "full"))[0]).directions
+    mixers = parse_heads(parts.get("attention", "full"))
+    return all(direction in MIXERS.load(parse_mixer(one)[0]).directions for one in mixers)
 
 
 CAUSAL = [one for one in PARTS if reads(one, "causal")]

@@ -149,6 +149,8 @@ def _reference(
     dropout: float = 0.0,
 ) -> Tensor:
     """All chunks at once, in plain operations."""
+    if not query.numel():
+        return query + key + value
     near = _fitting(near, query.shape[2])
     order = sort_tokens(bucket, real, near, query.dtype)
     all_ = _Chunks(order, near, 0, order.chunks)

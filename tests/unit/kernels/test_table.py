@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ensue.kernels import capped_cross_entropy, cross_entropy, gru, matmul
+from ensue.kernels.bucket_attention import Near
 from ensue.kernels.grouped import GroupedLinear, group_weights
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.kernels.kernel import use
@@ -120,11 +121,19 @@ def rotated(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
     return rand(rows, 9, 21, dtype=dtype), angles.cos(), angles.sin(), 16
 
 
-def scanned(time: int, decays: bool) -> Callable[[int, torch.dtype], tuple[Any, ...]]:
+def bucketed(rounds: int, near: Near) -> Callable[[int, torch.dtype], tuple[Any, ...]]:
+    def make(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
+        parts = (rand(rows, HEADS, 21, 8, dtype=dtype) for _ in range(3))
+        return *parts, torch.randint(3, (rows, HEADS, rounds, 21)), near
+
+    return make
+
+
+def scanned(time: int, decays: int) -> Callable[[int, torch.dtype], tuple[Any, ...]]:
     def make(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
         shapes = ((rows, 2, time, 6), (rows, 2, time, 6), (rows, 2, time, 5), (rows, 2, 6, 5))
         parts = tuple(rand(*shape, dtype=dtype) for shape in shapes)
-        return (*parts, (-torch.rand(rows, 2, time, dtype=dtype)).requires_grad_()) if decays else parts
+        return (*parts, (-torch.rand(rows, 2, time, decays, dtype=dtype)).requires_grad_()) if decays else parts
 
     return make
 
@@ -200,10 +209,12 @@ CASES = [
     Case("matmul", "onednn", lambda n, t: (torch.randn(n, D), torch.randn(48, D), torch.randn(48)), {}, False),
     Case("decode_panels", "loop", panels, {}, False, empty=False),
     Case("decode_rows", "loop", lambda n, t: (*panels(40, t), torch.randint(40, (n,))), {}, False),
+    Case("bucket_attention", "own_backward", bucketed(1, Near(4, True)), rows=3, types=BOTH),
+    Case("bucket_attention", "own_backward", bucketed(3, Near(4, False, 1)), rows=3, types=BOTH),
     *(
         Case("linear_scan", fast, scanned(time, decays), rows=3, types=BOTH, empty=fast == "one_token")
         for fast, time in (("one_token", 1), ("own_backward", 150), ("own_backward", 5))
-        for decays in (False, True)
+        for decays in (0, 1, 6)
     ),
     Case("low_rank_linear", "frozen", updated_layer, empty=False),
     Case("weight_gradient", "onednn", lambda n, t: (torch.randn(n, 48), torch.randn(n, D)), {}, False, empty=False),

@@ -121,6 +121,7 @@ def test_a_bf16_cache_keeps_buckets_exact():
 def test_no_tokens_change_nothing():
     for text in ("reformer", "routing"):
         mixer = built(text)
+        assert mixer(torch.randn(2, 0, 16)).y.shape == (2, 0, 16)
         state = mixer(torch.randn(2, 3, 16)).state
         after = mixer(torch.randn(2, 0, 16), state)
         assert after.y.shape == (2, 0, 16)
