@@ -179,7 +179,12 @@ def compare_tokens(path: Path, folder: Path) -> dict[str, Any]:
         special += not set(tokenizer.named.values()).isdisjoint(ids)
         assert tokenizer.decode(ids) == text
     begins = theirs.tokenize(b"a", add_bos=True, special=False)[0] == tokenizer.begin
-    figures = {"texts": len(texts), "tokens": count, "texts_with_other_tokens": wrong, f"of_these_with_{END_NAME}": named}
+    figures = {
+        "texts": len(texts),
+        "tokens": count,
+        "texts_with_other_tokens": wrong,
+        f"of_these_with_{END_NAME}": named,
+    }
     return {"file": path.name, **figures, "texts_with_special_tokens": special, "same_begin_token": begins}
 
 
