@@ -29,7 +29,7 @@ SHAPES = {
     ),
     "mistral": ("mistral", {}),
     "qwen2": ("qwen2", {"use_sliding_window": False}),
-    "qwen3": ("qwen3", {}),
+    "qwen3": ("qwen3", {"rope_scaling": None}),
     "gemma3": ("gemma3", {"query_pre_attn_scalar": 32}),
     "gemma3 27b": (
         "gemma3",
