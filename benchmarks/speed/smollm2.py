@@ -205,9 +205,9 @@ for token in range(64):
 def memory(run: Path, file: Path, times: int = 5) -> None:
     """Memory of processes that read 512 tokens and write 64: ours, llama.cpp's, and torch without any model.
 
-    Medians of some processes of each: the peak, and at its end what is anonymous and what are pages of files, such as weights and libraries: the
-    system can drop those and read them again, and processes share them. No process with torch and the weights can have
-    less than the floor.
+    Medians of some processes of each: the peak, and at the end what is anonymous and what are pages of files, such as
+    weights and libraries: the system can drop those and read them again, and processes share them. No process with
+    torch and the weights can have less than the floor.
     """
     path = os.pathsep.join(one for one in (os.environ.get("PYTHONPATH"), os.environ.get("LLAMA_CPP")) if one)
 
