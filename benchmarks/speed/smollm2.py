@@ -202,12 +202,12 @@ for token in range(64):
 """
 
 
-def memory(run: Path, file: Path) -> None:
+def memory(run: Path, file: Path, times: int = 5) -> None:
     """Memory of processes that read 512 tokens and write 64: ours, llama.cpp's, and torch without any model.
 
-    Of each the peak, and at its end what is anonymous and what are pages of files, such as weights and libraries: the
-    system can drop those and read them again, and processes share them. No process with torch and the weights can have
-    less than the floor.
+    Medians of some processes of each: the peak, and at the end what is anonymous and what are pages of files, such as
+    weights and libraries: the system can drop those and read them again, and processes share them. No process with
+    torch and the weights can have less than the floor.
     """
     path = os.pathsep.join(one for one in (os.environ.get("PYTHONPATH"), os.environ.get("LLAMA_CPP")) if one)
 
@@ -226,7 +226,8 @@ def memory(run: Path, file: Path) -> None:
         "imports of ours": (BASE,),
         "torch": (TORCH,),
     }
-    found = {name: figures(*given) for name, given in programs.items()}
+    every = {name: [figures(*given) for _ in range(times)] for name, given in programs.items()}
+    found = {name: [round(statistics.median(column)) for column in zip(*rounds)] for name, rounds in every.items()}
     floor = found["torch"][0] + round((run / "model.safetensors").stat().st_size / 1e6)
     ours, theirs = found["ours"][0], found["llama.cpp"][0]
     record(
@@ -234,6 +235,7 @@ def memory(run: Path, file: Path) -> None:
         {
             "what": "peak of memory, 512 tokens read and 64 written",
             "peak_megabytes": {name: one[0] for name, one in found.items()},
+            "peak_spread": {name: [min(rounds)[0], max(rounds)[0]] for name, rounds in every.items()},
             "anonymous_megabytes": {name: one[1] for name, one in found.items()},
             "file_megabytes": {name: one[2] for name, one in found.items()},
             "floor_megabytes": floor,

@@ -19,6 +19,8 @@ VIEWED = {
     "race": (("race",), {}),
     "ngrams": (("text.txt",), {}),
     "attention": (("gpt",), {"text": TEXT}),
+    "pattern": (("WORD local:span=4",), {"length": 12}),
+    "equivalence": (("WORD hopfield",), {}),
     "next": (("lstm", "ngram"), {"text": TEXT}),
     "surprise": (("lstm", "gpt"), {"text": TEXT}),
     "positions": ((), {"rows": 10, "width": 50}),

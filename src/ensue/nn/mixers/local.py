@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
+from ensue.kernels.attention import attend_cached, attention_weights
+from ensue.kernels.matmul import linear
 from ensue.kernels.pattern_attention import Part
 from ensue.nn.key_value_cache import KeyValueCache
 from ensue.nn.layout import Layout
@@ -67,6 +69,21 @@ class LocalAttention(PatternAttention):
             y, past, _ = SelfAttention._causal(self, piece, past, Layout(lengths, positions), False)
             found.append(y)
         return Mixed(torch.cat(found, dim=1), past, None)
+
+    def _both(self, parts: tuple[Tensor, ...], layout: Layout, weights: bool) -> tuple[Tensor, Tensor | None]:
+        """Attend in both directions; scores with a cap under a mask, as no kernel of blocks computes them."""
+        if not self.score_cap:
+            return super()._both(parts, layout, weights)
+        steps = torch.arange(parts[0].shape[1], device=parts[0].device)
+        positions = steps[None] if layout.positions is None else layout.positions
+        query, key, value = self._heads(self._rotated(parts[0], positions, layout))
+        mask = self.sees(steps, steps)[None, None]
+        if layout.lengths is not None:  # padding sees itself, or it would be NaN
+            real = (steps < layout.lengths[:, None])[:, None, None]
+            mask = mask & (real | torch.eye(len(steps), dtype=torch.bool, device=steps.device))
+        bias = None if self.score_bias is None else self.score_bias(steps[None], steps[None])
+        y = attend_cached(query, key, value, mask, bias, self.dropout if self.training else 0.0, self.score_cap)
+        return linear(self.out, y), attention_weights(query, key, mask, bias, self.score_cap) if weights else None
 
     def _usable(self, past: KeyValueCache, time: int, layout: Layout, weights: bool) -> KeyValueCache:
         """The cache without what is further back than the span."""
