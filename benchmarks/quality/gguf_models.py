@@ -45,6 +45,15 @@ ODD_TEXTS = (
 )
 END_NAME = "</s>"
 """Gemma's tag of HTML, which its file calls user-defined, and which llama.cpp makes a control token by its name."""
+GEMMA3 = {"norm": "sandwich-rms", "feed": "geglu", "qk_norm": True, "embed_scale": math.sqrt(128)}
+SMALL: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "llama 3.1": {"rope_scaling": "llama3:factor=8:original=8192:low=1:high=4", "rope_base": 5e4},
+    "qwen2": {"qkv_bias": True},
+    "qwen3": {"qk_norm": True, "head_width": 64},
+    "gemma3": {**GEMMA3, "attention": "local:span=24:base=10000*2,full", "rope_base": 1e6, "head_width": 64},
+}
+"""Settings of the small models that are trained here."""
 STEMS = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma3": "Gemma3"}
 
 
@@ -184,13 +193,13 @@ def compare_tokens(path: Path, folder: Path) -> dict[str, Any]:
     return {"file": path.name, **figures, "texts_with_special_tokens": special, "same_begin_token": begins}
 
 
-def train_small(folder: Path) -> Path:
-    """The run of a small llama."""
+def train_small(folder: Path, name: str) -> Path:
+    """The run of a small llama in the form of an architecture."""
     text = folder / "text.txt"
     text.write_text("\n".join(one.read_text(encoding="utf-8") for one in sorted((ROOT / "docs").glob("*.md"))))
     shape = {"hidden": 128, "heads": 4, "kv_heads": 2, "layers": 3, "context": 128, "inner": 256}
     quick = {"train.steps": 150, "train.batch": 4, "tokenizer.kind": "bpe", "tokenizer.vocabulary": 600}
-    return ensue.fit("llama", text, out=folder / "small", settings={**shape, **quick}).folder.path
+    return ensue.fit("llama", text, out=folder / name, settings={**shape, **quick, **SMALL[name]}).folder.path
 
 
 def compare_written(path: Path, name: str, folder: Path) -> dict[str, Any]:
@@ -242,7 +251,9 @@ def main() -> None:
             record("gguf_models", {"part": "tokens", **compare_tokens(chosen.file, folder)})
         if "written" in parts:
             with torch.enable_grad():
-                runs = {"small": train_small(folder)} | ({chosen.run.name: chosen.run} if chosen.run else {})
+                runs = {f"small {own}": train_small(folder, own) for own in SMALL} | (
+                    {chosen.run.name: chosen.run} if chosen.run else {}
+                )
             if chosen.run:  # llama.cpp rounds the inputs of quantised weights to 8 bits, and not those of float32
                 plain = convert(chosen.run, out=folder / "plain", weights="float32")
                 runs[f"{chosen.run.name} in float32"] = plain
