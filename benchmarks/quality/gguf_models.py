@@ -1,6 +1,6 @@
 """GGUF files against transformers and llama.cpp: logits, greedy texts, bits per byte and tokens.
 
-LLAMA_CPP=…/site-packages python -m benchmarks.quality.gguf_models --file MODEL.gguf [--only model,tokens]
+LLAMA_CPP=…/site-packages python -m benchmarks.quality.gguf_models --file MODEL.gguf [--texts 3] [--only model,tokens]
 LLAMA_CPP=…/site-packages python -m benchmarks.quality.gguf_models --run RUN --only written
 
 ``model`` compares a file with transformers' model of the same weights, decoded by the package gguf; ``tokens`` compares
@@ -45,6 +45,15 @@ ODD_TEXTS = (
 )
 END_NAME = "</s>"
 """Gemma's tag of HTML, which its file calls user-defined, and which llama.cpp makes a control token by its name."""
+GEMMA3 = {"norm": "sandwich-rms", "feed": "geglu", "qk_norm": True, "embed_scale": math.sqrt(128)}
+SMALL: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "llama 3.1": {"rope_scaling": "llama3:factor=8:original=8192:low=1:high=4", "rope_base": 5e4},
+    "qwen2": {"qkv_bias": True},
+    "qwen3": {"qk_norm": True, "head_width": 64},
+    "gemma3": {**GEMMA3, "attention": "local:span=24:base=10000*2,full", "rope_base": 1e6, "head_width": 64},
+}
+"""Settings of the small models that are trained here."""
 STEMS = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma3": "Gemma3"}
 
 
@@ -125,7 +134,7 @@ def nats(model: Any, hidden: torch.Tensor, wanted: torch.Tensor) -> float:
     return sum(float(torch.nn.functional.cross_entropy(head(h), w, reduction="sum")) for h, w in pieces)
 
 
-def compare_model(path: Path, folder: Path) -> dict[str, Any]:
+def compare_model(path: Path, folder: Path, texts: int) -> dict[str, Any]:
     """A file as a run against transformers: logits, bits per byte, and greedy texts."""
     run, theirs = ensue.load(convert(path, out=folder / "run")), their_model(path)
     text = TEXT.read_text(encoding="utf-8")[:LENGTH]
@@ -137,7 +146,7 @@ def compare_model(path: Path, folder: Path) -> dict[str, Any]:
     size = len(text.encode()) * math.log(2)
     bits = [nats(model, hidden[:-1], tokens[0, 1:]) / size for model, hidden in ((run.model, mine), (theirs, other))]
     same = 0
-    for prompt in PROMPTS:
+    for prompt in PROMPTS[:texts]:
         given = [run.tokenizer.begin, *run.tokenizer.encode(prompt).tolist()]
         same += greedy(run.model, given, True) == greedy(theirs, given, False)
     return {
@@ -149,7 +158,7 @@ def compare_model(path: Path, folder: Path) -> dict[str, Any]:
         "largest_logit": float(wanted.abs().max()),
         "same_most_probable_tokens": float((ours.argmax(-1) == wanted.argmax(-1)).double().mean()),
         "bits_per_byte": {"ensue": round(bits[0], 5), "transformers": round(bits[1], 5)},
-        f"same_greedy_texts_of_{TOKENS}": f"{same} of {len(PROMPTS)}",
+        f"same_greedy_texts_of_{TOKENS}": f"{same} of {texts}",
     }
 
 
@@ -179,22 +188,18 @@ def compare_tokens(path: Path, folder: Path) -> dict[str, Any]:
         special += not set(tokenizer.named.values()).isdisjoint(ids)
         assert tokenizer.decode(ids) == text
     begins = theirs.tokenize(b"a", add_bos=True, special=False)[0] == tokenizer.begin
-    figures = {
-        "texts": len(texts),
-        "tokens": count,
-        "texts_with_other_tokens": wrong,
-        f"of_these_with_{END_NAME}": named,
-    }
+    figures = {"texts": len(texts), "tokens": count, "texts_with_other_tokens": wrong}
+    figures |= {f"of_these_with_{END_NAME}": named}
     return {"file": path.name, **figures, "texts_with_special_tokens": special, "same_begin_token": begins}
 
 
-def train_small(folder: Path) -> Path:
-    """The run of a small llama."""
+def train_small(folder: Path, name: str) -> Path:
+    """The run of a small llama in the form of an architecture."""
     text = folder / "text.txt"
     text.write_text("\n".join(one.read_text(encoding="utf-8") for one in sorted((ROOT / "docs").glob("*.md"))))
     shape = {"hidden": 128, "heads": 4, "kv_heads": 2, "layers": 3, "context": 128, "inner": 256}
     quick = {"train.steps": 150, "train.batch": 4, "tokenizer.kind": "bpe", "tokenizer.vocabulary": 600}
-    return ensue.fit("llama", text, out=folder / "small", settings={**shape, **quick}).folder.path
+    return ensue.fit("llama", text, out=folder / name, settings={**shape, **quick, **SMALL[name]}).folder.path
 
 
 def compare_written(path: Path, name: str, folder: Path) -> dict[str, Any]:
@@ -234,18 +239,24 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--file", type=Path, help="a GGUF file")
     parser.add_argument("--run", type=Path, help="a run of a language model")
+    parser.add_argument("--texts", type=int, default=len(PROMPTS), help="greedy texts of the part model")
     parser.add_argument("--only", default="model,tokens,written")
     chosen = parser.parse_args()
     parts = chosen.only.split(",")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if chosen.file and "model" in parts:
-            record("gguf_models", {"part": "model", **compare_model(chosen.file, folder)})
+            record("gguf_models", {"part": "model", **compare_model(chosen.file, folder, chosen.texts)})
         if chosen.file and "tokens" in parts:
             record("gguf_models", {"part": "tokens", **compare_tokens(chosen.file, folder)})
         if "written" in parts:
             with torch.enable_grad():
-                runs = {"small": train_small(folder)} | ({chosen.run.name: chosen.run} if chosen.run else {})
+                runs = {f"small {own}": train_small(folder, own) for own in SMALL} | (
+                    {chosen.run.name: chosen.run} if chosen.run else {}
+                )
+            if chosen.run:  # llama.cpp rounds the inputs of quantised weights to 8 bits, and not those of float32
+                plain = convert(chosen.run, out=folder / "plain", weights="float32")
+                runs[f"{chosen.run.name} in float32"] = plain
             for own, path in runs.items():
                 record("gguf_models", {"part": "written", **compare_written(path, own, folder)})
 

@@ -96,7 +96,8 @@ def _part(file: GGUFFile, name: str, heads: int) -> Part:
         plain = _ordered(file.tensor(name), heads, name, file)
         _check_finite(file, name, plain)
         return plain
-    groups = split(file.blocks(name))
+    with np.errstate(all="ignore"):  # what is not finite is refused in the next line
+        groups = split(file.blocks(name))
     _check_finite(file, name, groups.scales, groups.offsets)
     codes, scales, offsets = (None if one is None else _ordered(one, heads, name, file) for one in groups[:3])
     assert codes is not None and scales is not None
