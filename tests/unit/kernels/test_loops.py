@@ -148,7 +148,12 @@ class Made(Loop):
 def test_a_damaged_file_is_never_run_but_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "cache_folder", lambda: tmp_path)
     loaded: list[bytes] = []
-    monkeypatch.setattr(loops, "load_function", lambda code, name: loaded.append(code) or 1)
+
+    def load(code: bytes, name: str) -> int:
+        loaded.append(code)
+        return 1
+
+    monkeypatch.setattr(loops, "load_function", load)
     code = bytes(range(256)) * 4
     assert Made(code).address
     file = cache_file("made", "given")
