@@ -110,6 +110,14 @@ def load_function(code: bytes, name: str) -> int:
     return addresses[function]
 
 
+@cache
+def code_allowed() -> bool:
+    """Whether the system lets this process turn memory that it has written into machine code."""
+    memory = mmap.mmap(-1, PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    return not _libc().mprotect(base, PAGE, mmap.PROT_READ | mmap.PROT_EXEC)
+
+
 def _lay_out(found: ObjectFile) -> tuple[dict[int, int], int, int]:
     """Offsets of sections (and of common symbols, by −1 − number), the size of what is fixed, and the whole size."""
     places: dict[int, int] = {}

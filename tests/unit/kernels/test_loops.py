@@ -75,6 +75,18 @@ row = (ctypes.c_int64 * 4)(0, count, ctypes.addressof(x), ctypes.addressof(y))
 ctypes.CFUNCTYPE(None, ctypes.c_void_p)(Loop("made", name).address)(ctypes.addressof(row))
 print([int(one) for one in y], "numba" in sys.modules)
 """
+DENIED = """
+import ctypes, sys
+import torch
+from ensue.kernels.rms_norm import rms_norm
+from ensue.kernels.threads import loopable
+PR_SET_MDWE, REFUSE_EXEC_GAIN = 65, 1
+if ctypes.CDLL(None).prctl(PR_SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0):
+    sys.exit("this system cannot forbid new machine code")
+x, weight = torch.randn(64, 64), torch.randn(64)
+torch.testing.assert_close(rms_norm(x, weight, 1e-6), torch.nn.functional.rms_norm(x, (64,), weight, 1e-6))
+print(loopable(x), "numba" in sys.modules)
+"""
 RESULT = str([n * n + n for n in range(6)])
 
 here = pytest.mark.skipif(not machine_code_runs(), reason="no machine code on this system")
@@ -185,6 +197,16 @@ def test_numba_runs_a_cached_loop_where_its_machine_code_cannot_be_loaded(
 @here
 def test_a_thread_may_run_a_loop_while_the_process_ends(tmp_path: Path) -> None:
     assert [run_script(tmp_path, WAITS) for _ in range(2)] == ["", ""]  # compiled, and from the cache
+
+
+@here
+def test_plain_operations_run_where_the_system_allows_no_new_machine_code(tmp_path: Path) -> None:
+    try:
+        assert run_script(tmp_path, DENIED) == "False False"
+    except subprocess.CalledProcessError as error:
+        if "cannot forbid" not in error.stderr:
+            raise
+        pytest.skip("only Linux 6.3 and later can forbid it")
 
 
 @pytest.mark.parametrize("code", [b"", b"\x7fELF" + bytes(60), b"\x7fELF\x02\x01" + bytes(80)])
