@@ -14,6 +14,7 @@ teacher.safetensors  the teacher's outputs, for distilled runs
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import shlex
@@ -37,6 +38,8 @@ from ensue.core.verification import verification_enabled
 FORMAT = 1
 LOCKS: Any = import_module("fcntl") if find_spec("fcntl") else None
 """File locks of Unix; on other systems a run folder is not locked."""
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""Errors of a file system without locks, on which a folder is not locked either."""
 KEYS = {"format": int, "system": str, "model": dict}
 """Keys that every config.json has, and their types."""
 OWN_KEYS = {**KEYS, "ensue": str}
@@ -92,6 +95,22 @@ class _File:
 
     def __get__(self, folder: RunFolder, owner: type) -> Path:
         return folder.path / self.name
+
+
+@contextmanager
+def folder_lock(path: Path, doing: str) -> Iterator[None]:
+    """Lock a folder inside a block; raise InputError if another process has locked it, which is ``doing`` something."""
+    if LOCKS is None:
+        yield
+        return
+    with (path / run_files.LOCK).open("w") as file:
+        try:
+            LOCKS.flock(file, LOCKS.LOCK_EX | LOCKS.LOCK_NB)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                hint = "wait for it, or choose another --out"
+                raise InputError(f"another process is {doing} here", where=str(path), hint=hint) from error
+        yield
 
 
 @dataclass(frozen=True)
@@ -156,16 +175,9 @@ class RunFolder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder while this process trains in it."""
-        if LOCKS is None:
-            yield
-            return
-        with (self.path / run_files.LOCK).open("w") as file:
-            try:
-                LOCKS.flock(file, LOCKS.LOCK_EX | LOCKS.LOCK_NB)
-            except OSError as error:
-                hint = "wait for it, or choose another --out"
-                raise InputError("another process is training here", where=str(self.path), hint=hint) from error
-            for part in (*self.path.glob(".*.part"), *self.checkpoints.glob(".*.part")):
+        with folder_lock(self.path, "training"):
+            parts = (*self.path.glob(".*.part"), *self.checkpoints.glob(".*.part")) if LOCKS is not None else ()
+            for part in parts:
                 if run_files.PARTIAL.fullmatch(part.name):  # of a killed process
                     shutil.rmtree(part) if part.is_dir() and not part.is_symlink() else part.unlink()
             yield

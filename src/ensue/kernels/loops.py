@@ -28,6 +28,8 @@ from ensue.kernels.machine_code import UnsupportedObject, load_function
 ENTRY = "ensue_loop"
 """The name of a loop's function in its object."""
 DIGITS = 16
+DIGEST = 32
+"""Bytes of the SHA-256 at the end of a cached object."""
 _lock = threading.RLock()
 
 
@@ -48,14 +50,14 @@ class Loop:
 
     def _loaded(self) -> int:
         file = cache_file(self.module, self.name)
-        if file is not None and file.exists():
-            return load_function(file.read_bytes(), ENTRY)
-        code = self._source().object_code()
+        cached = None if file is None else stored(file)
+        code = self._source().object_code() if cached is None else cached
         try:
             address = load_function(code, ENTRY)
         except UnsupportedObject:
             return self._compiled_by_numba()
-        note_once(NOTE) if file is None else store(file, code)
+        if cached is None:
+            note_once(NOTE) if file is None else store(file, code)
         return address
 
     def _compiled_by_numba(self) -> int:
@@ -136,11 +138,24 @@ def cache_file(module: str, name: str) -> Path | None:
     return None if folder is None else folder / f"{module.rpartition('.')[2]}.{name}.{stamps}.o"
 
 
+def stored(file: Path) -> bytes | None:
+    """The machine code in a file; None if it cannot be read or is damaged, so that it is compiled again."""
+    try:
+        data = file.read_bytes()
+    except OSError:  # also where another process removed it just now
+        return None
+    code, digest = data[:-DIGEST], data[-DIGEST:]
+    return code if sha256(code).digest() == digest else None
+
+
 def store(file: Path, code: bytes) -> None:
-    """Write machine code, and remove that of earlier sources; one line is noted if the folder is not writable."""
+    """Write machine code and its SHA-256, and remove the code of earlier sources.
+
+    One line is noted if the folder is not writable.
+    """
     try:
         with atomic_file(file) as temporary:
-            temporary.write_bytes(code)
+            temporary.write_bytes(code + sha256(code).digest())
         for other in file.parent.glob(f"{'.'.join(file.name.split('.')[:3])}.*.o"):
             if other != file:
                 other.unlink(missing_ok=True)

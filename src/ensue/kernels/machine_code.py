@@ -93,7 +93,6 @@ def load_function(code: bytes, name: str) -> int:
     places, fixed, size = _lay_out(found)
     own = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     memory = mmap.mmap(-1, size, flags=own, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-    _KEPT.append(memory)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for number, section in enumerate(found.sections):
         if number in places and section.kind != NO_BITS:
@@ -107,11 +106,16 @@ def load_function(code: bytes, name: str) -> int:
     function = next((n for n, one in enumerate(found.symbols) if found.text(one) == name), None)
     if function is None or not addresses[function]:
         raise UnsupportedObject(f"no function {name}")
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # never unmapped: threads may run it while the process ends
     return addresses[function]
 
 
-_KEPT: list[mmap.mmap] = []
-"""Memory of loaded objects."""
+@cache
+def code_allowed() -> bool:
+    """Whether the system lets this process turn memory that it has written into machine code."""
+    memory = mmap.mmap(-1, PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    return not _libc().mprotect(base, PAGE, mmap.PROT_READ | mmap.PROT_EXEC)
 
 
 def _lay_out(found: ObjectFile) -> tuple[dict[int, int], int, int]:

@@ -12,6 +12,7 @@ work only, so the result does not depend on the number of threads or their order
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -22,6 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
+
+from ensue.kernels.machine_code import code_allowed
 
 PART = 64
 """Rows of a chunk of work."""
@@ -62,7 +65,12 @@ def real_tensors() -> AbstractContextManager[Any]:
 
 @cache
 def torch_threads() -> Any:
-    """GOMP_parallel(function, argument, threads, flags) of the OpenMP that torch runs on, or None."""
+    """GOMP_parallel(function, argument, threads, flags) of the OpenMP that torch runs on, or None.
+
+    It is None too where the system allows no new machine code (SELinux, systemd): plain operations run then.
+    """
+    if sys.platform == "linux" and not code_allowed():
+        return None
     try:
         start = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")).GOMP_parallel
     except (OSError, AttributeError):

@@ -78,19 +78,19 @@ def eval(
     work = [(name, task, k) for name in names for task in found for k in _counts_of(task, counts)]
     for one in work:
         evaluation.check(*one)
-    folder.make(evaluation.facts)
     results: list[dict[str, Any]] = []
-    try:
-        with sigterm_as_interrupt():
-            for one in work:
-                results.append(evaluation.result(*one))
-    except KeyboardInterrupt:
-        if out is None:
-            raise
-        raise Paused(_kept(len(results), len(work), evaluation.answers, out), again) from None
-    seen = [_contamination(name, run, found, report) for name, run in zip(names, loaded)]
-    evaluation.facts["notes"] = [*notes, *seen]
-    folder.write(evaluation.facts, chart=True)
+    with folder.made(evaluation.facts):
+        try:
+            with sigterm_as_interrupt():
+                for one in work:
+                    results.append(evaluation.result(*one))
+        except KeyboardInterrupt:
+            if out is None:
+                raise
+            raise Paused(_kept(len(results), len(work), evaluation.answers, out), again) from None
+        seen = [_contamination(name, run, found, report) for name, run in zip(names, loaded)]
+        evaluation.facts["notes"] = [*notes, *seen]
+        folder.write(evaluation.facts, chart=True)
     return {**evaluation.facts, "results": results}
 
 

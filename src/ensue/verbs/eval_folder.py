@@ -8,12 +8,15 @@ refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.files import atomic_file, disk_errors, finite, read_json, write_json
+from ensue.core.run_files import LOCK
+from ensue.core.run_folder import folder_lock
 from ensue.look.eval_chart import eval_chart
 from ensue.look.saving import save_chart
 from ensue.verbs.eval_answers import ENDING, SavedAnswers, check_settings
@@ -29,7 +32,7 @@ class EvalFolder:
     def __init__(self, path: Path | None, *, force: bool = False, resume: bool = False) -> None:
         self.path, self.results, self.runs = path, list[dict[str, Any]](), dict[str, Any]()
         self._replaces = force
-        """True until ``make`` has deleted the answers that are there."""
+        """True until ``made`` has deleted the answers that are there."""
         if resume and force:
             raise InputError("--resume continues an evaluation and --force replaces it", hint="leave one out")
         if path is None:
@@ -42,24 +45,35 @@ class EvalFolder:
         if resume and not file.exists():
             raise InputError("there is no evaluation to continue", where=str(path), hint="leave out --resume")
         if file.exists() and not force:
-            held = read_json(file)
-            results = held.get("results") if isinstance(held, Mapping) else None
-            if not isinstance(results, list) or not all(_is_result(one) for one in results):
-                raise InputError("is damaged: not an evaluation", where=str(file), hint="--force replaces it")
-            self.results = results
-            self.runs = {one["run"]: one for one in held.get("runs", []) if isinstance(one, Mapping) and "run" in one}
-        elif path.exists() and any(path.iterdir()) and not file.exists():
+            self._read(file)
+        elif path.exists() and any(one.name != LOCK for one in path.iterdir()) and not file.exists():
             raise InputError("holds other files", where=str(path), hint="choose another --out")
 
-    def make(self, facts: Mapping[str, Any]) -> None:
-        """Make the folder: a path that cannot be one is refused before anything is asked."""
-        if self.path is not None:
+    def _read(self, file: Path) -> None:
+        held = read_json(file)
+        results = held.get("results") if isinstance(held, Mapping) else None
+        if not isinstance(results, list) or not all(_is_result(one) for one in results):
+            raise InputError("is damaged: not an evaluation", where=str(file), hint="--force replaces it")
+        self.results = results
+        self.runs = {one["run"]: one for one in held.get("runs", []) if isinstance(one, Mapping) and "run" in one}
+
+    @contextmanager
+    def made(self, facts: Mapping[str, Any]) -> Iterator[None]:
+        """Make and lock the folder, for a block: a path that cannot be one is refused before anything is asked."""
+        if self.path is None:
+            yield
+            return
+        with ExitStack() as stack:
             with disk_errors(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(folder_lock(self.path, "evaluating"))
                 for file in self.path.glob(f"*{ENDING}") if self._replaces else ():
                     file.unlink()
-                self._replaces = False
+            if not self._replaces and (self.path / RESULTS).exists():
+                self._read(self.path / RESULTS)  # another process may have added results since
+            self._replaces = False
             self.write(facts, chart=False)
+            yield
 
     def answers(self, run: str, task: str, shots: int, settings: Mapping[str, Any]) -> SavedAnswers:
         """The answers of a task so far; raise InputError if they are damaged, or made with other settings."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ensue.kernels import loops
-from ensue.kernels.loops import Loop, cache_file, machine_code_runs
+from ensue.kernels.loops import Loop, cache_file, machine_code_runs, stored
 from ensue.kernels.machine_code import UNDEFINED, UnsupportedObject, load_function, read_object
 
 PACKAGE = Path(loops.__file__).parent
@@ -45,6 +45,23 @@ def reshaped(a):
     wide = x[: a[1] // 2 * 2].reshape(a[1] // 2, 2)
     for n in range(len(wide)):
         y[2 * n], y[2 * n + 1] = wide[n, 0] ** 2 + 2 * n, wide[n, 1] ** 2 + 2 * n + 1
+
+@loop
+def waits(a):
+    \"\"\"Count for ever.\"\"\"
+    while next_chunk(a) >= 0:
+        pass
+"""
+WAITS = """
+import ctypes, threading
+from ensue.kernels.loops import Loop
+row = (ctypes.c_int64 * 1)()
+run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(Loop("made", "waits").address)
+for one in (row, run):
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))  # the thread uses them to the end
+threading.Thread(target=run, args=(ctypes.addressof(row),), daemon=True).start()
+while not row[0]:
+    pass
 """
 SCRIPT = """
 import ctypes, sys
@@ -58,16 +75,31 @@ row = (ctypes.c_int64 * 4)(0, count, ctypes.addressof(x), ctypes.addressof(y))
 ctypes.CFUNCTYPE(None, ctypes.c_void_p)(Loop("made", name).address)(ctypes.addressof(row))
 print([int(one) for one in y], "numba" in sys.modules)
 """
+DENIED = """
+import ctypes, sys
+import torch
+from ensue.kernels.rms_norm import rms_norm
+from ensue.kernels.threads import loopable
+PR_SET_MDWE, REFUSE_EXEC_GAIN = 65, 1
+if ctypes.CDLL(None).prctl(PR_SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0):
+    sys.exit("this system cannot forbid new machine code")
+x, weight = torch.randn(64, 64), torch.randn(64)
+torch.testing.assert_close(rms_norm(x, weight, 1e-6), torch.nn.functional.rms_norm(x, (64,), weight, 1e-6))
+print(loopable(x), "numba" in sys.modules)
+"""
 RESULT = str([n * n + n for n in range(6)])
 
 here = pytest.mark.skipif(not machine_code_runs(), reason="no machine code on this system")
 
 
 def run_made(folder: Path, name: str = "squares", numba: bool = False) -> str:
+    return run_script(folder, SCRIPT.format(name=name, numba=numba))
+
+
+def run_script(folder: Path, script: str) -> str:
     (folder / "made.py").write_text(MADE)
     path = os.pathsep.join([str(folder), str(PACKAGE.parents[1])])
     given = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(folder / "cache")}
-    script = SCRIPT.format(name=name, numba=numba)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=given)
     return done.stdout.strip()
 
@@ -104,9 +136,77 @@ def test_every_loop_of_ours_is_machine_code_that_needs_the_c_library_alone(modul
         assert one.address
         file = cache_file(one.module, one.name)
         if file is not None and file.exists():
-            tables = read_object(file.read_bytes())
+            tables = read_object(stored(file) or b"")
             needed = {tables.text(symbol) for symbol in tables.symbols if symbol.section == UNDEFINED and symbol.name}
             assert needed <= C_LIBRARY, one
+
+
+class Made(Loop):
+    """A loop whose compiled object is given."""
+
+    def __init__(self, code: bytes) -> None:
+        super().__init__("made", "given")
+        self.code, self.compiled = code, 0
+
+    def _source(self) -> Made:
+        return self
+
+    def object_code(self) -> bytes:
+        self.compiled += 1
+        return self.code
+
+
+@here
+def test_a_damaged_file_is_never_run_but_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "cache_folder", lambda: tmp_path)
+    loaded: list[bytes] = []
+
+    def load(code: bytes, name: str) -> int:
+        loaded.append(code)
+        return 1
+
+    monkeypatch.setattr(loops, "load_function", load)
+    code = bytes(range(256)) * 4
+    assert Made(code).address
+    file = cache_file("made", "given")
+    assert file is not None
+    whole = file.read_bytes()
+    flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in (0, 300, 1023, 1024, len(whole) - 1)]
+    for damaged in (b"", whole[:31], whole[:32], whole[:500], whole[:-1], whole + b"\0", bytes(len(whole)), *flipped):
+        file.write_bytes(damaged)
+        again = Made(code)
+        assert again.address and again.compiled == 1 and file.read_bytes() == whole
+    assert set(loaded) == {code}
+    last = Made(code)
+    assert last.address and not last.compiled
+
+
+@here
+def test_numba_runs_a_cached_loop_where_its_machine_code_cannot_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "cache_folder", lambda: tmp_path)
+    file = cache_file("made", "given")
+    assert file is not None
+    loops.store(file, b"code")
+    made = Made(b"code")
+    monkeypatch.setattr(made, "_compiled_by_numba", lambda: 7)
+    assert made.address == 7 and not made.compiled
+
+
+@here
+def test_a_thread_may_run_a_loop_while_the_process_ends(tmp_path: Path) -> None:
+    assert [run_script(tmp_path, WAITS) for _ in range(2)] == ["", ""]  # compiled, and from the cache
+
+
+@here
+def test_plain_operations_run_where_the_system_allows_no_new_machine_code(tmp_path: Path) -> None:
+    try:
+        assert run_script(tmp_path, DENIED) == "False False"
+    except subprocess.CalledProcessError as error:
+        if "cannot forbid" not in error.stderr:
+            raise
+        pytest.skip("only Linux 6.3 and later can forbid it")
 
 
 @pytest.mark.parametrize("code", [b"", b"\x7fELF" + bytes(60), b"\x7fELF\x02\x01" + bytes(80)])

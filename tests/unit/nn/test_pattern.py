@@ -214,3 +214,19 @@ def test_a_wrong_option_is_refused_in_one_line(text, message):
     with pytest.raises(InputError, match=message) as error:
         build_mixer(text, MixerConfig(width=8))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("cap", [0.0, 1e6])
+@pytest.mark.parametrize("pieces", [[30], [1] * 30, [3, 12, 1, 1, 13]], ids=str)
+def test_local_attention_whose_cache_alone_knows_the_rotary_positions(pieces, cap):
+    expected = built("local:span=5", rope_base=100.0)(tokens(30)).y
+    mixer, state, found = built("local:span=5", rope_base=100.0, score_cap=cap), None, []
+    for piece in tokens(30).split(pieces, dim=1):
+        y, state, _ = mixer(piece, state)
+        found.append(y)
+    torch.testing.assert_close(torch.cat(found, 1), expected)
+
+
+def test_local_attention_in_both_directions_refuses_a_cap():
+    with pytest.raises(InputError, match="from left to right only"):
+        built("local:span=5", causal=False, score_cap=5.0)

@@ -39,6 +39,10 @@ class LocalAttention(PatternAttention):
         super().__init__(config, base=base)
         if span < 0:
             raise InputError(f"attention = local: span = {span} must be 0 or more")
+        if config.score_cap and not config.causal:
+            raise InputError(
+                "attention = local caps its scores from left to right only", hint="leave out attention_cap"
+            )
         self.span = span or max(1, config.context // 4)
         self.block = min(max(self.span, SMALLEST), LARGEST)
         self.near_blocks = -(-(self.span - 1) // self.block)
@@ -57,7 +61,7 @@ class LocalAttention(PatternAttention):
         if self.score_cap:
             return self._spans(x, past, layout)
         y, cache, seen = super()._causal(x, past, layout, weights)
-        return Mixed(y, cache.last(self.span - 1), seen)
+        return Mixed(y, self._seen_later(cache, layout), seen)
 
     def _spans(self, x: Tensor, past: KeyValueCache, layout: Layout) -> Mixed:
         """Attend a span at a time, for scores with a cap, which no kernel of blocks computes."""
@@ -89,4 +93,12 @@ class LocalAttention(PatternAttention):
         """The cache without what is further back than the span."""
         if past.used + time <= self.span:
             return SelfAttention._usable(self, past, time, layout, weights)
-        return past.separate().last(self.span - 1)
+        return self._seen_later(past.separate(), layout)
+
+    def _seen_later(self, cache: KeyValueCache, layout: Layout) -> KeyValueCache:
+        """The cache without what no later position sees.
+
+        All is kept where the cache alone knows the positions by which keys are rotated: it counts its tokens.
+        """
+        counts = layout.positions is None and self.rotary is not None
+        return cache if counts else cache.last(self.span - 1)
