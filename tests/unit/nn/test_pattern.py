@@ -225,8 +225,3 @@ def test_local_attention_whose_cache_alone_knows_the_rotary_positions(pieces, ca
         y, state, _ = mixer(piece, state)
         found.append(y)
     torch.testing.assert_close(torch.cat(found, 1), expected)
-
-
-def test_local_attention_in_both_directions_refuses_a_cap():
-    with pytest.raises(InputError, match="from left to right only"):
-        built("local:span=5", causal=False, score_cap=5.0)

@@ -39,10 +39,6 @@ class LocalAttention(PatternAttention):
         super().__init__(config, base=base)
         if span < 0:
             raise InputError(f"attention = local: span = {span} must be 0 or more")
-        if config.score_cap and not config.causal:
-            raise InputError(
-                "attention = local caps its scores from left to right only", hint="leave out attention_cap"
-            )
         self.span = span or max(1, config.context // 4)
         self.block = min(max(self.span, SMALLEST), LARGEST)
         self.near_blocks = -(-(self.span - 1) // self.block)
