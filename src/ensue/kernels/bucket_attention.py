@@ -34,7 +34,7 @@ SELF, HIDDEN = 1e5, 1e9
 LOG2E = math.log2(math.e)
 """Scores are multiplied by it where powers of 2 are computed instead of those of e, which takes a fifth of the time."""
 PIECE = 1 << 17
-"""About so many scores are computed at once, so that they stay in the cache of a core."""
+"""Scores per piece of work, so that they stay in the cache of a core."""
 LAST = 1 << 30
 """The bucket of padding, which is sorted to the end."""
 

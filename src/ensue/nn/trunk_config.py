@@ -58,7 +58,7 @@ class TrunkConfig:
     dropout: float = 0.0
     """Dropout probability."""
     attention: str = "full"
-    """What mixes positions: full, local, sparse, bigbird, mean or a mixer of another package; options after colons, as
+    """What mixes positions: full, local, linear … (`ensue systems attention` lists them); options after colons, as
     in local:span=64. Several, separated by commas, take turns in the layers: local:span=64*5,full is five local layers,
     then a full one. Several with + share the heads of a layer: full+local:span=64 is one half each.
     """
