@@ -1,12 +1,14 @@
 """SmolLM2-135M-Instruct against llama.cpp and transformers, from the same file of 4-bit weights, in turns.
 
 LLAMA_CPP=…/site-packages python -m benchmarks.speed.smollm2 [--file MODEL.gguf] [--rounds 5] [--skip-transformers]
-    [--only speed|memory|start]
+    [--only speed|busy|memory|start]
 
 Three kinds of work: reading a prompt of 512 tokens, writing 64 tokens of one text, and writing 64 tokens of eight texts
 at once; all take the most probable token. llama.cpp is called through llama-cpp-python's C functions, in batches of
 512, with its own choice of attention; its package is compiled from source, and $LLAMA_CPP names the folder it is in,
 unless it is installed here. transformers has the same weights in float32.
+
+One more line has two other processes that compute without pause, as on a machine that somebody works on.
 
 The peaks of memory in these lines include torch in every process, so another line compares processes that have only
 what they need. The last line is the time from the start of ``ensue chat`` to the first letter of its answer.
@@ -22,7 +24,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,8 @@ PARAMETERS = 106_200_000
 """Weights of the layers that every token passes."""
 BYTES = 98_362_432
 """Size of the file, which a step of decoding has to read."""
+BUSY = 2
+"""Processes that compute beside the programs in one of the lines."""
 QUESTION = "What is the capital of France?"
 
 
@@ -160,6 +165,18 @@ def fill(batch: Any, tokens: torch.Tensor, position: int) -> list[int]:
     return last
 
 
+@contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """A block beside so many processes that compute without pause."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
 def agree(done: dict[str, list[Round]]) -> dict[str, Any]:
     """The share of tokens that a program writes as ours does, up to the first difference of a text."""
     shares = {}
@@ -268,7 +285,7 @@ def main() -> None:
     arguments.add_argument("--file", type=Path)
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--skip-transformers", action="store_true")
-    arguments.add_argument("--only", choices=("speed", "memory", "start"), help="one part of it")
+    arguments.add_argument("--only", choices=("speed", "busy", "memory", "start"), help="one part of it")
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file = given.file
@@ -301,6 +318,23 @@ def main() -> None:
                 bytes=BYTES if tokens > 1 and rows == 1 else 0,
             )
             hold(contest, given.rounds, agree)
+        if given.only in (None, "busy"):
+            with busy_processes(BUSY):
+                hold(
+                    Contest(
+                        result="smollm2_speed",
+                        work=f"SmolLM2 135M in 4 bits: writing one text beside {BUSY} busy processes",
+                        size=f"1 × {TOKENS} tokens",
+                        unit="tokens",
+                        programs={
+                            "ours": partial(ours, run, 1, PROMPT, TOKENS),
+                            "llama.cpp": partial(llama_cpp, file, 1, PROMPT, TOKENS),
+                        },
+                        marks=[Mark("ours", "llama.cpp", 1.2)],
+                    ),
+                    given.rounds,
+                    agree,
+                )
         if given.only in (None, "memory"):
             memory(run, file)
         if given.only in (None, "start"):

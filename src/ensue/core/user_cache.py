@@ -1,4 +1,4 @@
-"""Folders for caches: of the user's home, or private ones in the temporary folder.
+"""Folders for caches: of the user's home, or private ones in the temporary folder; and who can write to a path.
 
 The temporary folder belongs to all users, so a folder in it is used only if it is a real folder (no link) that this
 user owns and nobody else can enter.
@@ -59,6 +59,49 @@ def _make_private(path: Path) -> bool:
         return True
     finally:
         os.close(descriptor)
+
+
+def trusted(path: Path) -> bool:
+    """Return whether nobody but this user and root can change what is at a path, or put something else there.
+
+    So every folder above it belongs to one of them too, and only one from which nobody can take away what others own,
+    as the temporary folder is, may be written by others.
+    """
+    if not hasattr(os, "getuid"):  # the system has no such permissions
+        return True
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100 - links are looked at themselves, and then where they lead
+    try:
+        resolved = absolute.resolve(strict=True)
+        above = {*absolute.parents, *resolved.parents}
+        own = [step.lstat() for step in {absolute, resolved}]
+        return all(map(only_ours, own)) and all(only_ours(step.lstat(), sticky=True) for step in above)
+    except (OSError, RuntimeError):
+        return False
+
+
+def only_ours(status: os.stat_result, sticky: bool = False) -> bool:
+    """Return whether a file or folder belongs to this user or root, and nobody else can write to it.
+
+    With ``sticky`` others may, where they cannot take away what is not theirs.
+    """
+    if status.st_uid not in (os.getuid(), 0):
+        return False
+    if stat.S_ISLNK(status.st_mode) or (sticky and status.st_mode & stat.S_ISVTX):
+        return True
+    group = status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)
+    return not group and not status.st_mode & stat.S_IWOTH
+
+
+def _is_own_group(number: int) -> bool:
+    """Return whether a group is the one that many systems make for each user, with nobody else in it."""
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.getuid()), grp.getgrgid(number)
+    except KeyError:
+        return False
+    return (user.pw_gid, user.pw_name) == (number, group.gr_name) and set(group.gr_mem) <= {user.pw_name}
 
 
 def writable(folder: Path) -> bool:

@@ -19,11 +19,12 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ensue.kernels.compile import call, inner, next_chunk, pointer
+from ensue.kernels.compile import inner, pointer
 from ensue.kernels.decode_matmul import bfloat16_one_output, bfloat16_one_row, one_output, one_row
-from ensue.kernels.decode_program import WIDTH
+from ensue.kernels.decode_program import FINISHED, PREPARED, PREPARING, RANGES
 from ensue.kernels.simd import FLOAT, INT64, LANES, Vectors
 from ensue.kernels.softmax_loops import cap_row, softmax_row
+from ensue.kernels.work_sharing import finish_chunks, take_chunk
 
 Floats = NDArray[np.float32]
 f32 = np.float32
@@ -164,19 +165,23 @@ def append(i: Any, r: int, g: int, at: int, space: Floats) -> None:
 
 
 @inner
-def append_all(i: Any, rows: int, counter: int, lengths: Any, index: Any, space: Floats) -> None:
+def append_all(i: Any, rows: int, team: Any, lengths: Any, index: Any, space: Floats) -> None:
     """``append`` for all rows and key–value heads, which several query heads then read."""
     G, each, shared, written = i[23], i[20], i[21] != 0, i[22]
-    unit = next_chunk(counter)
+    _, _, board, give_way = team
+    done = 0
+    unit = take_chunk(board + PREPARING, rows * G)
     while unit < rows * G:
         r, g = unit // G, unit % G
         column = written + r % each if shared else lengths[r]
         append(i, r, g, (index[r] if i[18] else r // each) * i[11] + g * i[12] + column * i[19], space)
-        unit = next_chunk(counter)
+        done += 1
+        unit = take_chunk(board + PREPARING, rows * G)
+    finish_chunks(board + PREPARED, done, rows * G, give_way)
 
 
 @inner
-def attend(i: Any, rows: int, counter: int, workspace: Floats, columns: Any, barrier: int) -> None:
+def attend(i: Any, rows: int, team: Any, workspace: Floats, columns: Any) -> None:
     """softmax(q Kᵀ / √d) V of each row and head, after its new key and value have joined the cache.
 
     Where k rows share a cache (see ensue.nn.key_value_cache), each has its own new column in it and sees its own past.
@@ -194,9 +199,10 @@ def attend(i: Any, rows: int, counter: int, workspace: Floats, columns: Any, bar
     at_q, at_scores, at_columns = np.int64(q.ctypes.data), np.int64(scores.ctypes.data), np.int64(columns.ctypes.data)
     scale = f32(1 / (np.sqrt(d) * np.log(2)))
     if add and G < H:
-        append_all(i, rows, counter + 8 * (WIDTH - 2), lengths, index, space)
-        call(barrier)
-    unit = next_chunk(counter)
+        append_all(i, rows, team, lengths, index, space)
+    _, _, board, give_way = team
+    done = 0
+    unit = take_chunk(board + RANGES, rows * H)
     while unit < rows * H:
         r, h = unit // H, unit % H
         own = (index[r] if moved else r // each) * cache + h // (H // G) * head
@@ -216,4 +222,6 @@ def attend(i: Any, rows: int, counter: int, workspace: Floats, columns: Any, bar
         share = f32(1) / softmax_row(at_scores, size, scale) if size else f32(0)  # a row that sees nothing gets 0
         to = out + 4 * (r * H * d + h * d)
         mix(to, values + width * own, step, at_scores, at_columns, size, share, d, short)
-        unit = next_chunk(counter)
+        done += 1
+        unit = take_chunk(board + RANGES, rows * H)
+    finish_chunks(board + FINISHED, done, rows * H, give_way)

@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ensue.kernels.compile import call, inner, next_chunk, pointer
+from ensue.kernels.compile import inner, pointer
 from ensue.kernels.decode_matmul import (
     INPUT_BLOCK,
     INT8_MANY,
@@ -27,9 +27,12 @@ from ensue.kernels.decode_matmul import (
     PANEL,
     PANELS,
     ROWS_AT_ONCE,
+    SPLIT_MOST,
+    SPLITS,
     grouped4_many_rows,
     grouped4_one_row,
     grouped4_some_rows,
+    grouped4_split_row,
     grouped8_many_rows,
     grouped8_one_row,
     grouped8_some_rows,
@@ -40,13 +43,27 @@ from ensue.kernels.decode_matmul import (
     one_row,
     some_rows,
 )
-from ensue.kernels.decode_program import ACTIVATIONS, ADD, FEW, MULTIPLY, OUTPUTS, WIDTH
+from ensue.kernels.decode_program import (
+    ACTIVATIONS,
+    ADD,
+    FEW,
+    FINISHED,
+    LINE,
+    MULTIPLY,
+    OUTPUTS,
+    PREPARED,
+    PREPARING,
+    RANGES,
+)
 from ensue.kernels.gelu_loops import gelu_share
-from ensue.kernels.simd import FLOAT, INT64, INTS, LANES, VECTOR, Vectors, constant
+from ensue.kernels.simd import FLOAT, INT32, INT64, INTS, LANES, VECTOR, Vectors, constant
 from ensue.kernels.tiles import transpose_tile
+from ensue.kernels.work_sharing import begin_range, finish_chunks, read_counter, take_chunk
 
 assert OUTPUTS % (PANELS * PANEL) == 0 and OUTPUTS % max(OUTPUTS_BY_VECTORS.values()) == 0
 LAST = LANES - 1
+SPLIT_AT = 4
+"""Where a row's bytes are, in bytes for each of its inputs: there is room for LANES rows of x̂, and only one is used."""
 STRIDE = OUTPUTS + LANES
 """Distance between rows of sums: a tile that starts before its chunk needs LANES before it."""
 one_vector, two_vectors, three_vectors, four_vectors, five_vectors = many_rows
@@ -146,51 +163,123 @@ def vectors_at_once(left: int) -> int:
     return 3 if left == 6 else 4
 
 
-@inner
-def quantise_groups(x: int, r: int, high: int, given: int, inputs: int, group: int, most: int) -> None:
-    """Row r of x̂, each group by its own size; behind the rows of x̂ the sizes s_rg and the sums Σ_{i ∈ g} s_rg x̂_i."""
-    groups, here = inputs // group, x + 2 * r * inputs
-    behind = carray(pointer(x + 2 * high * inputs), (2, high, groups), np.float32)
-    row = carray(pointer(here), (inputs,), np.int16)
-    for g in range(groups):
-        size = quantise_row(here + 2 * g * group, given + 4 * g * group, group, most)
-        total = np.int32(0)
-        for i in range(g * group, (g + 1) * group):
-            total += np.int32(row[i])
-        behind[0, r, g], behind[1, r, g] = size, size * f32(total)
+@intrinsic  # type: ignore[untyped-decorator]
+def quantise_groups(
+    context: Any, into: Any, split: Any, x: Any, groups: Any, group: Any, most: Any, behind: Any
+) -> Any:
+    """x̂ of a row, each group by its own size; returns 0, or NaN where an x is NaN or infinite.
 
-
-@inner
-def prepare_input(i: Any, rows: int, high: int, second: int, own: int, shared: int, barrier: int) -> Any:
-    """What the product reads in place of x, and the address of its rows' sizes.
-
-    With int8 weights that is x̂, which each thread computes of a few rows for itself, so that none has to wait; else,
-    of many rows, x transposed, (in, R).
+    ``behind`` are the addresses of the sizes s_g and of the sums Σ_{i ∈ g} s_g x̂_i. Where ``split`` is not 0, the bytes
+    h and l of x̂ = 256 h + l are written there: of two inputs h, h again, l and l again.
     """
-    inputs, int8, given, most, group = i[2], i[7] != 0, i[9], i[11], i[15]
-    many = rows > FEW
-    at = shared if many else own
-    sizes, x = carray(pointer(at), (high,), np.float32), at + 4 * high
-    if int8:
-        r = next_chunk(second) if many else 0
-        while r < rows:
-            if group:
-                quantise_groups(x, r, high, given + 4 * r * inputs, inputs, group, most)
-                sizes[r] = f32(1)
-            else:
-                sizes[r] = quantise_row(x + 2 * r * inputs, given + 4 * r * inputs, inputs, most)
-            r = next_chunk(second) if many else r + 1
-    elif many:
-        c = next_chunk(second) * LANES
-        while c < inputs:
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        into, split, x, groups, group, most, _ = arguments
+        sizes, sums = cgutils.unpack_tuple(builder, arguments[6])
+        b, v = builder, Vectors(builder)
+        halves, octets = (ir.VectorType(ir.IntType(bits), LANES) for bits in (16, 8))
+        near = b.module.declare_intrinsic(f"llvm.rint.v{LANES}f32", (), ir.FunctionType(VECTOR, [VECTOR]))
+        size_of = b.module.declare_intrinsic(f"llvm.fabs.v{LANES}f32", (), ir.FunctionType(VECTOR, [VECTOR]))
+        top, broken, total = v.variable(0.0), v.variable(0.0), cgutils.alloca_once(b, INTS)
+        steps, most = b.udiv(group, INT64(LANES)), b.sitofp(most, FLOAT)
+        with cgutils.for_range(b, groups) as g:
+            first = b.mul(g.index, group)
+            b.store(constant(1e-30), top)
+            b.store(INTS([0] * LANES), total)
+            with cgutils.for_range(b, steps) as step:
+                own = v.load(x, (INT64(1), first), (INT64(LANES), step.index))
+                b.store(v.maximum(b.call(size_of, [own]), b.load(top)), top)
+                b.store(b.fadd(b.load(broken), b.fmul(own, constant(0.0))), broken)
+            largest = _folded(b, b.load(top), lambda one, other: b.select(b.fcmp_ordered(">", one, other), one, other))
+            by = v.broadcast(b.fdiv(most, largest))
+            with cgutils.for_range(b, steps) as step:
+                at = b.add(first, b.mul(INT64(LANES), step.index))
+                own = b.call(near, [b.fmul(v.load(x, (INT64(1), at)), by)])
+                numbers = b.fptosi(own, INTS)
+                b.store(b.add(b.load(total), numbers), total)
+                place = b.inttoptr(b.add(into, b.mul(INT64(2), at)), halves.as_pointer())
+                b.store(b.trunc(numbers, halves), place, align=2)
+                with b.if_then(b.icmp_signed("!=", split, INT64(0))):
+                    h = b.ashr(b.add(numbers, INTS([128] * LANES)), INTS([8] * LANES))
+                    low = b.sub(numbers, b.shl(h, INTS([8] * LANES)))
+                    pairs = ir.VectorType(ir.IntType(16), LANES // 2)
+                    parts = [b.bitcast(b.trunc(one, octets), pairs) for one in (h, low)]
+                    order = [pair + part * LANES // 2 for pair in range(LANES // 2) for part in (0, 0, 1, 1)]
+                    words = b.shuffle_vector(*parts, ir.VectorType(INT32, 2 * LANES)(order))
+                    b.store(words, b.inttoptr(b.add(split, b.mul(INT64(4), at)), words.type.as_pointer()), align=4)
+            size = b.fdiv(largest, most)
+            whole = b.sitofp(_folded(b, b.load(total), b.add), FLOAT)
+            b.store(size, v.at(FLOAT, sizes, (INT64(1), g.index)), align=4)
+            b.store(b.fmul(size, whole), v.at(FLOAT, sums, (INT64(1), g.index)), align=4)
+        return v.reduce_sum(b.load(broken))
+
+    return types.float32(into, split, x, groups, group, most, behind), make
+
+
+def _folded(b: Any, x: Any, combine: Any) -> Any:
+    """One element from all of a vector, whose halves are combined until one is left."""
+    width = LANES
+    while width > 1:
+        width //= 2
+        sides = [ir.VectorType(INT32, width)(list(range(first, first + width))) for first in (0, width)]
+        x = combine(*(b.shuffle_vector(x, x, side) for side in sides))
+    return b.extract_element(x, INT32(0))
+
+
+@inner
+def splits(i: Any, rows: int) -> bool:
+    """Whether the row of x̂ is read in bytes."""
+    return SPLITS and rows == 1 and i[14] == 4 and i[15] > 0
+
+
+@inner
+def quantise_input(x: int, r: int, high: int, i: Any, split: int) -> Any:
+    """Row r of x̂, from the input that instruction ``i`` reads; returns its size, 1 or NaN if each group has its own.
+
+    Behind the rows of x̂ are the sizes of groups, and then their sums.
+    """
+    inputs, given, most, group = i[2], i[9], i[11], i[15]
+    if group == 0:
+        return quantise_row(x + 2 * r * inputs, given + 4 * r * inputs, inputs, most)
+    if SPLITS and i[14] == 4:
+        most = min(most, SPLIT_MOST)
+    groups, behind = inputs // group, x + 2 * high * inputs
+    places = behind + 4 * r * groups, behind + 4 * (high + r) * groups
+    return f32(1) + quantise_groups(x + 2 * r * inputs, split, given + 4 * r * inputs, groups, group, most, places)
+
+
+@inner
+def prepare_few(i: Any, rows: int, high: int, own: int) -> Any:
+    """The address of what the product of a few rows reads in place of x, behind the sizes of its rows.
+
+    With int8 weights that is x̂, which each thread computes for itself, so that none has to wait.
+    """
+    if i[7] == 0:
+        return i[9]
+    sizes, x = carray(pointer(own), (high,), np.float32), own + 4 * high
+    for r in range(rows):
+        sizes[r] = quantise_input(x, r, high, i, x + SPLIT_AT * i[2] if splits(i, rows) else 0)
+    return x
+
+
+@inner
+def prepare_many(i: Any, rows: int, high: int, shared: int, team: Any) -> int:
+    """The same of many rows, which threads share: x̂, or x transposed, (in, R)."""
+    _, _, board, give_way = team
+    inputs, given, sizes, x = i[2], i[9], carray(pointer(shared), (high,), np.float32), shared + 4 * high
+    chunks, done = rows if i[7] else inputs // LANES, 0
+    chunk = take_chunk(board + PREPARING, chunks)
+    while chunk < chunks:
+        if i[7]:
+            sizes[chunk] = quantise_input(x, chunk, high, i, 0)
+        else:
+            c = chunk * LANES
             for r in range(0, high, LANES):
                 transpose_tile((x + 4 * (c * high + r), high), (given + 4 * (r * inputs + c), inputs), LAST)
-            c = next_chunk(second) * LANES
-    else:
-        x = given
-    if many:
-        call(barrier)
-    return x, at
+        done += 1
+        chunk = take_chunk(board + PREPARING, chunks)
+    finish_chunks(board + PREPARED, done, chunks, give_way)
+    return x
 
 
 @inner
@@ -284,7 +373,9 @@ def matmul_grouped(to: int, i: Any, start: int, x: int, rows: int, high: int) ->
                 grouped8_some_rows(here, STRIDE, given, own, pairs, mine, groups, group)
             r += INT8_SOME
         else:
-            if bits == 4:
+            if splits(i, rows):
+                grouped4_split_row(here, given, x + SPLIT_AT * inputs, mine, groups, group)
+            elif bits == 4:
                 grouped4_one_row(here, STRIDE, given, own, pairs, mine, groups, group)
             else:
                 grouped8_one_row(here, STRIDE, given, own, pairs, mine, groups, group)
@@ -314,37 +405,61 @@ def finish_last(i: Any, rows: int, found: Any, workspace: Floats, at: Any) -> No
 
 
 @inner
-def linear(i: Any, rows: int, counter: int, workspace: Floats, own: int, shared: int, barrier: int) -> None:
+def linear_chunk(i: Any, rows: int, x: int, at: int, start: int, workspace: Floats) -> None:
+    """The outputs of one chunk, from ``start``; ``at`` is the address of the rows' sizes."""
+    inputs, outputs, kind, combine, weights, scale, bias, y = i[2], i[3], i[4], i[5], i[6], i[7], i[8], i[10]
+    high, stop = (rows + LANES - 1) // LANES * LANES, min(start + OUTPUTS, outputs)
+    first = np.int64(workspace.ctypes.data)
+    sums = carray(pointer(first), (high, STRIDE), np.float32)  # of a row from LANES on
+    to, columns = first + 4 * LANES, workspace[high * STRIDE : high * (STRIDE + OUTPUTS)]
+    if i[15]:
+        matmul_grouped(to, i, start, x, rows, high)
+    elif scale:
+        matmul_int8(to, weights + start * inputs, x, rows, inputs)
+    elif rows > FEW and stop - start == OUTPUTS:
+        matmul_many_rows(to, columns, weights + 4 * start * inputs, x, high, inputs)
+    else:
+        matmul_few_rows(to, weights, i[9], rows, inputs, outputs, (start, stop))
+    if i[17]:  # weights in groups and in floats have no sizes that sums would have to be scaled by
+        plus = carray(pointer(i[17]), (rows, outputs), np.float32)
+        for r in range(rows):
+            for t in range(stop - start):
+                sums[r, LANES + t] += plus[r, start + t]
+    if stop - start == OUTPUTS:
+        given = (scale + 4 * start if scale else 0, at, bias + 4 * start if bias else 0)
+        finish((y + 4 * start, outputs), (to, STRIDE), rows, given, kind, combine)
+    else:
+        last = workspace[high * (STRIDE + OUTPUTS) : high * (STRIDE + 2 * OUTPUTS) + 2 * OUTPUTS]
+        finish_last(i, rows, (to, at), last, (start, stop))
+
+
+@inner
+def linear(i: Any, rows: int, team: Any, workspace: Floats, own: int, shared: int) -> None:
     """y = f(W x + b), or y + f(W x + b), or y ∘ f(W x + b), (R, in) → (R, out); with scales W is int8 or in groups.
 
     Something may be added to W x + b: what a low-rank adapter gives.
+
+    Each thread starts in a range of outputs of its own, so that it reads weights in a line, and then helps with the
+    ranges of others. Threads that take turns within one range read memory at less than half the speed.
     """
-    inputs, outputs, kind, combine, weights, scale, bias, y = i[2], i[3], i[4], i[5], i[6], i[7], i[8], i[10]
-    high = (rows + LANES - 1) // LANES * LANES
-    first = np.int64(workspace.ctypes.data)
-    sums = carray(pointer(first), (high, STRIDE), np.float32)
-    to, columns = first + 4 * LANES, workspace[high * STRIDE : high * (STRIDE + OUTPUTS)]
-    last = workspace[high * (STRIDE + OUTPUTS) : high * (STRIDE + 2 * OUTPUTS) + 2 * OUTPUTS]
-    x, sizes = prepare_input(i, rows, high, counter + 8 * (WIDTH - 2), own, shared, barrier)
-    start = next_chunk(counter) * OUTPUTS
-    while start < outputs:
-        stop = min(start + OUTPUTS, outputs)
-        if i[15]:
-            matmul_grouped(to, i, start, x, rows, high)
-        elif scale:
-            matmul_int8(to, weights + start * inputs, x, rows, inputs)
-        elif rows > FEW and stop - start == OUTPUTS:
-            matmul_many_rows(to, columns, weights + 4 * start * inputs, x, high, inputs)
-        else:
-            matmul_few_rows(to, weights, i[9], rows, inputs, outputs, (start, stop))
-        if i[17]:  # weights in groups and in floats have no sizes that sums would have to be scaled by
-            plus = carray(pointer(i[17]), (rows, outputs), np.float32)
-            for r in range(rows):
-                for t in range(stop - start):
-                    sums[r, LANES + t] += plus[r, start + t]
-        if stop - start == OUTPUTS:
-            given = (scale + 4 * start if scale else 0, sizes, bias + 4 * start if bias else 0)
-            finish((y + 4 * start, outputs), (to, STRIDE), rows, given, kind, combine)
-        else:
-            finish_last(i, rows, (to, sizes), last, (start, stop))
-        start = next_chunk(counter) * OUTPUTS
+    thread, threads, board, give_way = team
+    outputs, high = i[3], (rows + LANES - 1) // LANES * LANES
+    chunks = (outputs + OUTPUTS - 1) // OUTPUTS
+    if read_counter(board + FINISHED) == chunks:
+        return
+    many = rows > FEW
+    at = shared if many else own
+    x, ready = prepare_many(i, rows, high, shared, team) if many else 0, many
+    done = 0
+    for turn in range(threads):
+        part = (thread + turn) % threads
+        begin, counter = begin_range(part, threads, chunks), board + RANGES + LINE * part
+        size = begin_range(part + 1, threads, chunks) - begin
+        chunk = take_chunk(counter, size)
+        while chunk < size:
+            if not ready:  # after a chunk is taken: until it is finished nobody changes the input
+                x, ready = prepare_few(i, rows, high, own), True
+            linear_chunk(i, rows, x, at, (begin + chunk) * OUTPUTS, workspace)
+            done += 1
+            chunk = take_chunk(counter, size)
+    finish_chunks(board + FINISHED, done, chunks, give_way)

@@ -18,6 +18,12 @@ Codes in groups are multiplied as integers too, group by group:
 
 Each group of inputs has a size of its own: in large language models a few inputs are many times the others.
 
+A processor with AVX2 alone multiplies bytes twice as fast as halves, and need not widen codes for it. So for one row
+
+    x̂ = 256 h + l,   Σ_i c_i x̂_i = 256 Σ_i c_i h_i + Σ_i c_i l_i,   −127 ≤ h ≤ 127, −128 ≤ l ≤ 127
+
+and both sums of SPLIT inputs have 16 bits. M is then at most SPLIT_MOST, for any number of rows.
+
 Legend: R rows, W (out, in) weights, j an output, i an input, r a row.
 """
 
@@ -58,9 +64,14 @@ INPUT_BLOCK = 64
 PANEL = LANES
 """Outputs that lie side by side in int8 weights."""
 AHEAD = 2
-"""Prefetch distance of grouped codes, in chunks of outputs: with two threads, the next chunk of the same thread."""
+"""Prefetch distance of grouped codes, their scales and offsets, in chunks of outputs."""
 UNROLL = 4
 """Pairs of inputs that the int8 product of one row takes at once, so that their sums are independent."""
+
+SPLITS = "avx2" in HOST and "avx512bw" not in HOST
+"""Whether one row of x̂ is split into bytes."""
+SPLIT_MOST, SPLIT = 256 * 127 + 127, 16
+"""The largest x̂ that can be split, and inputs whose products fit into 16 bits: 15 · 128 · SPLIT < 2¹⁵."""
 
 BYTES, HALVES = (ir.VectorType(ir.IntType(bits), 2 * LANES) for bits in (8, 16))
 SHORT = ir.VectorType(ir.HalfType(), LANES)
@@ -273,6 +284,8 @@ def _groups_side_by_side(bits: int, rows: int, apart: bool = False) -> Any:
                                 builder.store(_add_products(v, builder.load(place), part[n], both), place)
                 for p in ahead:
                     there = (g.index, builder.mul(groups, INT64(p)))
+                    for base in (scales, offsets):
+                        prefetch_address(builder, _share_address(v, base, wide, there, AHEAD * PAIR, groups), level=2)
                     scale = _shares(v, scales, wide, there)
                     for r, (total, panel) in enumerate(zip(totals, ints)):
                         found = builder.load(panel[p][0])
@@ -296,6 +309,74 @@ def _groups_side_by_side(bits: int, rows: int, apart: bool = False) -> Any:
     return products
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def grouped4_split_row(context: Any, to: Any, given: Any, x: Any, per_group: Any, groups: Any, group: Any) -> Any:
+    """What ``_groups_side_by_side`` computes, of one row and codes of 4 bits; ``x`` is split into bytes h and l."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, _, x, _, groups, group = arguments
+        sizes, sums = cgutils.unpack_tuple(builder, arguments[3])
+        codes, scales, offsets, wide = cgutils.unpack_tuple(builder, arguments[1])
+        b, v = builder, Vectors(builder)
+        sixteen = ir.VectorType(ir.IntType(16), LANES)
+        multiply = b.module.declare_intrinsic("llvm.x86.avx2.pmadd.ub.sw", (), ir.FunctionType(sixteen, [BYTES, BYTES]))
+        totals = [v.variable(0.0) for _ in range(PAIR)]
+        found = [_zero_ints(v) for _ in range(PAIR)]
+        size = b.mul(group, INT64(PANEL // 2))  # of a group in a panel, in bytes
+        panels = [b.mul(b.mul(size, groups), INT64(p)) for p in range(PAIR)]
+        later = b.mul(b.mul(size, groups), INT64(AHEAD * PAIR))
+        beside = ir.VectorType(INT32, 2 * LANES)([n // 2 + n % 2 * LANES for n in range(2 * LANES)])
+        with cgutils.for_range(b, groups) as g:
+            for total in found:
+                b.store(INTS([0] * LANES), total)
+            with cgutils.for_range(b, b.udiv(group, INT64(SPLIT))) as part:
+                first_input = b.add(b.mul(g.index, group), b.mul(part.index, INT64(SPLIT)))
+                here, own = (
+                    b.add(base, b.mul(first_input, INT64(each))) for base, each in ((codes, PANEL // 2), (x, 4))
+                )
+                sums_of: list[list[Any]] = [[] for _ in range(PAIR)]  # of each panel: Σ c h and Σ c l
+                for n in range(SPLIT // 4):
+                    words = (b.inttoptr(b.add(own, INT64(16 * n + 4 * m)), INT32.as_pointer()) for m in range(4))
+                    pieces = [b.bitcast(_broadcast_words(b, b.load(word, align=4)), BYTES) for word in words]
+                    for panel, both in zip(panels, sums_of):
+                        place = b.add(b.add(here, INT64(2 * PANEL * n)), panel)
+                        prefetch_address(b, b.add(place, later), level=2)
+                        loaded = b.load(b.inttoptr(place, BYTES.as_pointer()), align=1)
+                        first = b.and_(loaded, BYTES([15] * (2 * LANES)))
+                        second = b.lshr(loaded, BYTES([4] * (2 * LANES)))
+                        products = [
+                            b.add(b.call(multiply, [first, pieces[m]]), b.call(multiply, [second, pieces[2 + m]]))
+                            for m in range(2)
+                        ]
+                        both[:] = [b.add(one, more) for one, more in zip(both, products)] if both else products
+                for both, total in zip(sums_of, found):
+                    pairs = b.shuffle_vector(*both, beside)
+                    b.store(b.add(b.load(total), _products_of_pairs(v, pairs, HALVES([256, 1] * LANES))), total)
+            by = v.broadcast(b.load(v.at(FLOAT, sizes, (INT64(1), g.index)), align=4))
+            rest = v.broadcast(b.load(v.at(FLOAT, sums, (INT64(1), g.index)), align=4))
+            for p, whole in enumerate(found):
+                there = (g.index, b.mul(groups, INT64(p)))
+                for base in (scales, offsets):
+                    prefetch_address(b, _share_address(v, base, wide, there, AHEAD * PAIR, groups), level=2)
+                product = v.mul(b.sitofp(b.load(whole), VECTOR), v.mul(_shares(v, scales, wide, there), by))
+                b.store(v.add(b.load(totals[p]), product), totals[p])
+                with b.if_then(b.icmp_signed("!=", offsets, INT64(0))):
+                    shift = v.mul(rest, _shares(v, offsets, wide, there))
+                    b.store(v.add(b.load(totals[p]), shift), totals[p])
+        for p, total in enumerate(totals):
+            v.store(b.load(total), to, (INT64(PANEL), INT64(p)))
+        return context.get_dummy_value()
+
+    return types.void(to, given, x, per_group, groups, group), make
+
+
+def _broadcast_words(b: Any, word: Any) -> Any:
+    """A vector of 2 · LANES bytes filled with a word of four."""
+    kind = ir.VectorType(INT32, LANES // 2)
+    first = b.insert_element(kind(ir.Undefined), word, INT32(0))
+    return b.shuffle_vector(first, kind(ir.Undefined), kind([0] * (LANES // 2)))
+
+
 def _codes(v: Vectors, at: Any, bits: int) -> list[Any]:
     """The codes of PANEL outputs in 2 · PANEL bytes, as int16: of two inputs, or with 4 bits twice of two."""
     b = v.builder
@@ -304,6 +385,14 @@ def _codes(v: Vectors, at: Any, bits: int) -> list[Any]:
     loaded = b.load(b.inttoptr(at, BYTES.as_pointer()), align=1)
     low, high = b.and_(loaded, BYTES([15] * (2 * LANES))), b.lshr(loaded, BYTES([4] * (2 * LANES)))
     return [b.zext(low, HALVES), b.zext(high, HALVES)]
+
+
+def _share_address(v: Vectors, base: Any, wide: Any, there: tuple[Any, Any], panels: int, groups: Any) -> Any:
+    """The address of the same group's scales or offsets, ``panels`` panels later."""
+    b = v.builder
+    number = b.mul(b.add(b.add(*there), b.mul(groups, INT64(panels))), INT64(PANEL))
+    size = b.select(b.icmp_signed("!=", wide, INT64(0)), INT64(4), INT64(2))
+    return b.add(base, b.mul(number, size))
 
 
 def _shares(v: Vectors, base: Any, wide: Any, there: tuple[Any, Any]) -> Any:

@@ -33,7 +33,7 @@ from ensue.kernels.threads import LANES
 NORM, LINEAR, ATTEND = 1, 2, 3
 """Operations."""
 WIDTH = 32
-"""int64s of an instruction: 0 is the operation, 1 and WIDTH − 1 count chunks of work, the rest are its fields."""
+"""int64s of an instruction: 0 is the operation, the rest are its fields."""
 STORE, ADD, MULTIPLY = 0, 1, 2
 """What a linear layer does with its result: store it, add it to what is there, or multiply the two."""
 ACTIVATIONS = {"": 0, "gelu": 1, "relu": 2, "silu": 3}
@@ -45,6 +45,11 @@ OUT = 10
 """The field of a linear layer that has the address of its result."""
 OUTPUTS = 32
 """Outputs of a linear layer that are one chunk of work."""
+LINE = 64
+"""Bytes of a cache line, which has one counter of a range, so that threads do not write into the same one."""
+FINISHED, PREPARED, PREPARING, RANGES = BOARD = 0, 8, 16, LINE
+"""Where an instruction's counters are in its part of them, all 0 at first: how many chunks are finished; how many are
+finished and taken of what has to be done before; and from RANGES on, how many are taken of each range of chunks."""
 
 
 Rotary = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -82,6 +87,8 @@ class DecodeProgram:
     """The span and the rotary positions of each instruction that appends to a cache, in order."""
     rotaries: dict[Any, Rotary] = field(default_factory=dict)
     """Rotary positions by what they depend on."""
+    angles: dict[Rotary, tuple[int, Tensor, Tensor]] = field(default_factory=dict)
+    """cos and sin of a block of positions by rotary positions, with the block's number, for steps to look up."""
     answers: list[int] = field(default_factory=list)
     """The numbers of the instructions that write the program's output."""
     head_width: int = 0
@@ -227,7 +234,11 @@ class DecodeProgram:
 
     def _groups(self, layer: GroupedLinear) -> tuple[Tensor, Tensor, int, tuple[Tensor | int, ...]]:
         """Codes, scales of outputs (1), the largest x̂, and the rest: scales, offsets, bits, group, whether float32."""
-        if layer.in_features % (2 * LANES) or layer.scales.dtype not in (torch.float16, torch.float32):
+        if (
+            layer.in_features % (2 * LANES)
+            or layer.group % LANES
+            or layer.scales.dtype not in (torch.float16, torch.float32)
+        ):
             raise NotCompilable("groups that are not a multiple of two vectors")
         ones = torch.ones(layer.out_features, dtype=torch.float32, device="cpu")
         offsets = 0 if layer.offsets is None else self._weight(layer.offsets)

@@ -9,25 +9,24 @@ Legend: R rows, D width.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ensue.core.forks import free_lock
 from ensue.kernels.autograd_guards import plain
-from ensue.kernels.decode_program import FEW, OUT, OUTPUTS, ROWS, CacheView, DecodeProgram, NotCompilable
+from ensue.kernels.decode_caches import CacheGroup, group_caches
+from ensue.kernels.decode_program import FEW, LINE, OUT, OUTPUTS, RANGES, ROWS, CacheView, DecodeProgram, NotCompilable
+from ensue.kernels.dict_versions import DictVersions, Places, available
 from ensue.kernels.kernel import forced
 from ensue.kernels.loops import Loops
-from ensue.kernels.threads import LANES, barrier, loopable, torch_threads
+from ensue.kernels.threads import LANES, let_others_run, loopable, torch_threads
 
 decode_loops = Loops("ensue.kernels.decode_loops")
 
-CACHED = (torch.float32, torch.bfloat16)
-"""Types of keys and values that a program can read."""
 PAGE = 4096
 """The workspaces of two threads begin a multiple of this apart, so that none writes where another reads."""
 
@@ -38,11 +37,16 @@ class DecodeRunner:
     def __init__(self, program: DecodeProgram, x: Tensor) -> None:
         self.program, self.x = program, x
         self.code = np.array(program.code, np.int64)
-        self.own = self.shared = torch.empty(0, dtype=torch.uint8)
-        self.lock = threading.Lock()
+        self.outputs = int(self.code[program.answers[0], 3])
+        self.own = self.shared = self.counters = torch.empty(0, dtype=torch.uint8)
+        self.lock = free_lock()
 
     def run(self, x: Tensor, caches: Sequence[CacheView]) -> Tensor:
-        """x (R, D) → the program's output (R, out). ``caches`` are what its instructions attend to, in order.
+        """x (R, D) → the program's output (R, out). ``caches`` are what its instructions attend to, in order."""
+        return self.run_groups(x, group_caches(self.program.attends, caches))
+
+    def run_groups(self, x: Tensor, groups: Sequence[CacheGroup]) -> Tensor:
+        """The same where caches are grouped already.
 
         One call at a time: workspaces and instructions are shared.
         """
@@ -50,74 +54,32 @@ class DecodeRunner:
         assert rows <= self.program.rows
         with self.lock:
             self.program.refresh()
-            answer = _output(rows, int(code[self.program.answers[0], 3]))
+            answer = _output(rows, self.outputs)
             self.x[:rows] = x
-            code[:, 1] = code[:, -1] = 0
             code[self.program.answers, OUT] = answer.data_ptr()
-            columns = self._point_to(caches, rows)
-            argument = self._argument(rows, columns)
-            torch_threads()(decode_loops.interpret.address, ctypes.addressof(argument), torch.get_num_threads(), 0)
+            for group in groups:
+                assert (code[group.numbers, 23] == group.heads).all()
+                group.write(code, rows)
+            columns, threads = max((group.columns for group in groups), default=0), torch.get_num_threads()
+            argument = self._argument(rows, columns, threads)
+            torch_threads()(decode_loops.interpret.address, ctypes.addressof(argument), threads, 0)
         return answer
 
-    def _argument(self, rows: int, columns: int) -> Any:
-        """The interpreter's argument, with a workspace for each thread and one for all."""
+    def _argument(self, rows: int, columns: int, threads: int) -> Any:
+        """The interpreter's argument, with a workspace for each thread and one for all, and counters at 0."""
         high = -(-rows // LANES) * LANES
         floats = max(2 * self.program.head_width + columns + 2 * LANES, high * (3 * OUTPUTS + LANES) + 2 * OUTPUTS)
         columns += 2 * LANES
         prepared = 4 * high * (1 + self.program.inputs)  # sizes of rows, and the rows
         each = -(-(4 * floats + 8 * columns + (prepared if rows <= FEW else 0)) // PAGE) * PAGE
-        self.own = _at_least(self.own, torch.get_num_threads() * each)
+        code, counted = self.code, len(self.code) * (RANGES + LINE * threads)
+        self.own = _at_least(self.own, threads * each)
         self.shared = _at_least(self.shared, prepared)
-        own, shared, code = self.own.data_ptr(), self.shared.data_ptr(), self.code
-        return (ctypes.c_int64 * 10)(
-            0, rows, len(code), code.ctypes.data, barrier(), own, each, floats, columns, shared
-        )
-
-    def _point_to(self, caches: Sequence[CacheView], rows: int) -> int:
-        """Write the addresses of caches into the instructions; returns the most columns of one.
-
-        Caches of a model are mostly alike, so each kind of them is described once.
-        """
-        code = self.code
-        kinds: list[tuple[CacheView, list[int], list[CacheView]]] = []
-        for number, view in zip(self.program.attends, caches, strict=True):
-            for first, numbers, views in kinds:
-                if view.alike(first):
-                    numbers.append(number)
-                    views.append(view)
-                    break
-            else:
-                kinds.append((view, [number], [view]))
-        for first, numbers, views in kinds:
-            at = np.array(numbers)
-            assert (code[at, 23] == first.keys.shape[1]).all()
-            self._check(first, rows)
-            code[at, 9] = [view.keys.data_ptr() for view in views]
-            code[at, 10] = [view.values.data_ptr() for view in views]
-            self._describe(at, first)
-        return max((first.keys.shape[2] for first, _, _ in kinds), default=0)
-
-    def _describe(self, at: NDArray[np.int64], view: CacheView) -> None:
-        """Write all that is not the address of keys and values into instructions that are alike."""
-        code, (row, head, step, _) = self.code, view.keys.stride()
-        code[at, 11:14] = row, head, view.lengths.data_ptr()
-        code[at, 15:18] = 0
-        if view.rotation is not None:
-            cos, sin = view.rotation
-            code[at, 15:18] = cos.data_ptr(), sin.data_ptr(), cos.shape[-1] if len(cos) > 1 else 0
-        code[at, 18] = 0 if view.index is None else view.index.data_ptr()
-        code[at, 19:23] = step, view.each, 0, 0
-        code[at, 24] = view.keys.dtype == torch.bfloat16
-        if view.seen is not None:
-            code[at, 21:23] = view.seen.data_ptr(), view.seen.shape[1]
-
-    @staticmethod
-    def _check(view: CacheView, rows: int) -> None:
-        keys, values, lengths = view.keys, view.values, view.lengths
-        assert keys.stride() == values.stride() and keys.stride(-1) == 1
-        assert keys.dtype == values.dtype and keys.dtype in CACHED and lengths.dtype == torch.int64
-        assert len(lengths) == rows and lengths.is_contiguous()
-        assert view.seen is None or (view.seen.is_contiguous() and len(view.seen) == rows)
+        self.counters = _at_least(self.counters, counted)
+        ctypes.memset(self.counters.data_ptr(), 0, counted)
+        own, shared, counters = self.own.data_ptr(), self.shared.data_ptr(), self.counters.data_ptr()
+        sizes = each, floats, columns, shared, threads, counters
+        return (ctypes.c_int64 * 12)(0, rows, len(code), code.ctypes.data, let_others_run(), own, *sizes)
 
 
 def _output(rows: int, width: int) -> Tensor:
@@ -134,22 +96,24 @@ def _at_least(workspace: Tensor, size: int) -> Tensor:
 class Fingerprint:
     """The modules of a model and the addresses of its weights: what a program depends on.
 
-    ``holds`` is asked at every step, so it looks at what is kept here instead of walking the model.
+    ``holds`` is asked at every step, of a thousand objects that the step's weights have driven out of the processor's
+    cache. So it compares the versions of their dicts, and looks at the objects only where one has changed.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.modules = list(model.modules())  # kept alive, so that no other object gets the id of one of them
         self.attributes = [module.__dict__ for module in self.modules]
         self.stored = [one for own in self.attributes for one in own["_parameters"].values() if one is not None]
-        self.buffers = [one for own in self.attributes for one in own["_buffers"].values()]
-        self.ids, self.addresses = self._ids(), [weight.data_ptr() for weight in self.stored]
-
-    def _ids(self) -> list[int]:
-        """The ids of all submodules, parameters and buffers."""
-        every = self.attributes
-        found = [id(one) for own in every for one in own["_modules"].values()]
-        found += [id(one) for own in every if own["_parameters"] for one in own["_parameters"].values()]
-        return found + [id(one) for own in every if own["_buffers"] for one in own["_buffers"].values()]
+        self.addresses = [*map(Tensor.data_ptr, self.stored)]
+        self.tables = [own[name] for own in self.attributes for name in ("_modules", "_parameters", "_buffers")]
+        self.parts = self._parts()
+        self.usable = bool(self.stored) and loopable(*self.stored) and plain(self.stored[0])
+        hooks = [own[name] for own in self.attributes for name in ("_forward_hooks", "_forward_pre_hooks")]
+        every = [*self.attributes, *self.tables, *hooks]
+        self.versions = DictVersions(every) if self.usable and available() else None
+        buffers = [one for own in self.attributes for one in own["_buffers"].values() if one is not None]
+        self.places = Places(buffers if self.usable else [])
+        self.same = self._looks_same()
 
     def holds(self) -> bool:
         """Whether the model is the same, and a program may run.
@@ -158,16 +122,30 @@ class Fingerprint:
         where weights are not float32 on the CPU.
         """
         every = torch.nn.modules.module
-        if every._global_forward_hooks or every._global_forward_pre_hooks or not barrier():
+        if every._global_forward_hooks or every._global_forward_pre_hooks or torch_threads() is None:
             return False
+        if self.versions is None:
+            self.same = self._looks_same()
+        elif not self.versions.unchanged():
+            self.same = False  # should anything interrupt what follows: nobody would look again
+            self.versions.remember()
+            self.same = self._looks_same()
+        if not self.same or not self.usable or [*map(Tensor.data_ptr, self.stored)] != self.addresses:
+            return False
+        return self.places.unchanged() and loopable() and plain(self.stored[0])
+
+    def _parts(self) -> list[int]:
+        """The ids of all submodules, parameters and buffers."""
+        return [id(one) for table in self.tables for one in table.values()]
+
+    def _looks_same(self) -> bool:
+        """Whether all modules have the same parts and nothing that runs beside their ``forward``."""
         for own in self.attributes:
             if own["training"] or own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own:
                 return False
             if own.get("_compiled_call_impl"):
                 return False
-        if self._ids() != self.ids or [weight.data_ptr() for weight in self.stored] != self.addresses:
-            return False
-        return bool(self.stored) and loopable(*self.stored) and plain(self.stored[0])
+        return self._parts() == self.parts
 
 
 class ProgramCache:
@@ -179,7 +157,7 @@ class ProgramCache:
         """Of the model that the programs are for."""
         self.refused = False
         """Whether no program could be compiled for it."""
-        self.lock = threading.Lock()
+        self.lock = free_lock()
 
     def __reduce__(self) -> tuple[type[ProgramCache], tuple[()]]:
         """A copy of a model has its own weights, and so its own programs."""

@@ -203,19 +203,12 @@ decode_panels = Kernel("decode_panels", _decode_reference, Fast("loop", _decode_
 """
 
 
-def _share_rows(scales: Tensor, offsets: Tensor | None, index: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Scales and offsets (n, G) of the rows ``index``."""
-    panel, lane, n = index // PANEL, index % PANEL, torch.arange(len(index), device=index.device)
-    shares = [None if one is None else one.index_select(0, panel)[n, :, lane] for one in (scales, offsets)]
-    assert shares[0] is not None  # whole panels first: torch would copy all of them to index panels and lanes at once
-    return shares[0], shares[1]
-
-
 def _rows_reference(codes: Tensor, scales: Tensor, offsets: Tensor | None, index: Tensor) -> Tensor:
     """The equation, for the rows of the index alone."""
-    n = torch.arange(len(index), device=index.device)
-    own = codes.index_select(0, index // PANEL)[n, ..., index % PANEL, :][..., None, :]
-    shares = [None if one is None else one[..., None] for one in _share_rows(scales, offsets, index)]
+    panel, lane, n = index // PANEL, index % PANEL, torch.arange(len(index), device=index.device)
+    # whole panels first: torch would copy all of them to index panels and lanes at once
+    own = codes.index_select(0, panel)[n, ..., lane, :][..., None, :]
+    shares = [None if one is None else one.index_select(0, panel)[n, :, lane, None] for one in (scales, offsets)]
     assert shares[0] is not None
     return decoded(*separated(own, shares[0], shares[1]))
 
@@ -223,13 +216,21 @@ def _rows_reference(codes: Tensor, scales: Tensor, offsets: Tensor | None, index
 def _rows_loop(codes: Tensor, scales: Tensor, offsets: Tensor | None, index: Tensor) -> Tensor:
     panels, groups, loads = codes.shape[:3]
     bits = 4 if codes.dtype == torch.uint8 else 8
-    own, shifts = _share_rows(scales, offsets, index)
-    if len(index) and not 0 <= int(index.min()) <= int(index.max()) < panels * PANEL:
-        raise IndexError(f"an index is not within 0 and {panels * PANEL}")
     out = torch.empty(len(index), groups * loads * (4 if bits == 4 else 2), dtype=torch.float32)
-    wide = [(own if one is None else one).float() for one in (own, shifts)]
-    sizes = panels, groups, loads, bits, int(offsets is not None)
-    run(loops.decode_rows, len(index), *sizes, codes, *wide, index, out)
+    if not len(index):
+        return out
+    low, high = (int(end) for end in index.aminmax()) if len(index) > 1 else (int(index),) * 2
+    if not 0 <= low <= high < panels * PANEL:
+        raise IndexError(f"an index is not within 0 and {panels * PANEL}")
+    if low == high:  # as in each step of one text: a view, and no operation that gathers
+        shares = [None if one is None else one[low // PANEL].expand(len(index), -1, -1) for one in (scales, offsets)]
+    else:
+        of = index.div(PANEL, rounding_mode="floor")
+        shares = [None if one is None else one.index_select(0, of) for one in (scales, offsets)]
+    first, second = shares[0], shares[0] if offsets is None else shares[1]
+    assert first is not None and second is not None
+    wide = [one.float().contiguous() for one in (first, second)]
+    run(loops.decode_rows, len(index), panels, groups, loads, bits, int(offsets is not None), codes, *wide, index, out)
     return out
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-import threading
 from functools import cache, cached_property
 from hashlib import sha256
 from importlib import import_module
@@ -18,11 +17,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ensue.core.compile_cache import NOTE
+from ensue.core.compile_cache import BESIDE, NOTE, chosen_folder, private_folder
 from ensue.core.errors import InputError
 from ensue.core.files import atomic_file
+from ensue.core.forks import compiling
 from ensue.core.notes import note_once
-from ensue.core.user_cache import user_cache
+from ensue.core.user_cache import only_ours
 from ensue.kernels.machine_code import UnsupportedObject, load_function
 
 ENTRY = "ensue_loop"
@@ -30,7 +30,6 @@ ENTRY = "ensue_loop"
 DIGITS = 16
 DIGEST = 32
 """Bytes of the SHA-256 at the end of a cached object."""
-_lock = threading.RLock()
 
 
 class Loop:
@@ -45,7 +44,7 @@ class Loop:
     @cached_property
     def address(self) -> int:
         """Where its machine code is; it is loaded or compiled when this is first asked for."""
-        with _lock:
+        with compiling:
             return self._loaded() if machine_code_runs() else self._compiled_by_numba()
 
     def _loaded(self) -> int:
@@ -123,12 +122,12 @@ def cache_folder() -> Path | None:
 
     It is run as it is, so a folder that another user could have prepared is never used.
     """
-    if given := os.environ.get("NUMBA_CACHE_DIR"):
-        return Path(given)
-    beside = Path(__file__).parent / "__pycache__"
+    if (chosen := chosen_folder()) is not None:
+        return chosen
+    beside = Path(__file__).parent / BESIDE
     if os.access(beside if beside.exists() else beside.parent, os.W_OK | os.X_OK):
         return beside
-    return user_cache("kernels")
+    return private_folder()
 
 
 def cache_file(module: str, name: str) -> Path | None:
@@ -139,9 +138,15 @@ def cache_file(module: str, name: str) -> Path | None:
 
 
 def stored(file: Path) -> bytes | None:
-    """The machine code in a file; None if it cannot be read or is damaged, so that it is compiled again."""
+    """The machine code in a file; None if it cannot be read, others can write to it, or it is damaged.
+
+    It is compiled again then.
+    """
     try:
-        data = file.read_bytes()
+        with file.open("rb") as opened:
+            if file.parent.name != BESIDE and not only_ours(os.fstat(opened.fileno())):
+                return None
+            data = opened.read()
     except OSError:  # also where another process removed it just now
         return None
     code, digest = data[:-DIGEST], data[-DIGEST:]

@@ -89,6 +89,12 @@ def barrier() -> int:
     return 0 if found is None else int(ctypes.cast(found, ctypes.c_void_p).value or 0)
 
 
+@cache
+def let_others_run() -> int:
+    """The address of sched_yield(), by which a thread that waits lets others of the system run."""
+    return int(ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0)
+
+
 def loopable(*tensors: Tensor) -> bool:
     """True if a loop can run over these tensors: float32 on the CPU, and torch's threads are known."""
     for tensor in tensors:

@@ -230,12 +230,12 @@ class GPTLanguageModel(LanguageModel):
         if not self.slides:
             return GPTState(state.tokens, trunk)
         clock, T = state.trunk.clock, tokens.shape[1]
-        before = state.tokens[:, : clock.used]
+        before = state.tokens if state.tokens.shape[1] == clock.used else state.tokens[:, : clock.used]
         if clock.even:
             window = torch.cat([before, tokens], dim=1)
         else:
             window = nn.functional.pad(before, (0, T)).scatter(1, clock.positions(T), tokens)
-        return GPTState(window[:, : trunk.clock.used], trunk)
+        return GPTState(window if window.shape[1] == trunk.clock.used else window[:, : trunk.clock.used], trunk)
 
     def _step(self, tokens: Tensor, state: GPTState, lengths: Tensor | None, want: Wants) -> Output | None:
         """Read one token of each row by a decode program; return None if that is not possible."""

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
+from ensue.core.forks import in_forked_process
 from ensue.models.language import LanguageModel
 from ensue.models.ngram_config import LOOKUP_KINDS, Mode, NGramConfig
 from ensue.models.ngram_counting import TrieCounter
@@ -282,6 +283,9 @@ class NGramCounter(TrieCounter):
 def _pool(threads: int) -> ThreadPoolExecutor:
     """Return threads that are kept for the next call: a call may take less than a millisecond."""
     return ThreadPoolExecutor(threads)
+
+
+in_forked_process(_pool.cache_clear)  # the threads are not there
 
 
 def ngrams(tokens: Sequence[Item], order: int) -> list[tuple[Item, ...]]:

@@ -8,6 +8,7 @@ Legend: R rows, D width, V outputs of the head.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -16,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ensue.kernels.cap import capped
-from ensue.kernels.decode_program import MULTIPLY, CacheView, DecodeProgram, NotCompilable
-from ensue.kernels.decode_runner import ProgramCache
+from ensue.kernels.decode_caches import CacheGroup, group_caches
+from ensue.kernels.decode_program import MULTIPLY, CacheView, DecodeProgram, NotCompilable, Rotary
+from ensue.kernels.decode_runner import DecodeRunner, ProgramCache
 from ensue.kernels.grouped import GroupedLinear
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.kernels.threads import LANES
@@ -31,10 +33,12 @@ from ensue.nn.mixers.full import SelfAttention
 from ensue.nn.mixers.local import LocalAttention
 from ensue.nn.norms import RMSNorm
 from ensue.nn.source import Source
-from ensue.nn.trunk import Trunk, TrunkState
+from ensue.nn.trunk import Clock, Trunk, TrunkState
 
 Compile = Callable[[DecodeProgram, Any, Tensor, Tensor | None], Tensor]
 """(program, module, buffer x, buffer onto) → the buffer of module(x), or of onto + module(x)."""
+ANGLES = 128
+"""Positions whose angles are computed at once."""
 GATE_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu"}
 
 
@@ -151,11 +155,37 @@ COMPILE: dict[type[nn.Module], Compile] = {
 """What each type of module becomes."""
 
 
+class Continued:
+    """What a decode step knows of its key–value caches, kept so that the next step need not look at each of them."""
+
+    def __init__(
+        self,
+        runner: DecodeRunner,
+        blocks: Sequence[KeyValueCache],
+        groups: Sequence[tuple[CacheGroup, Rotary | None]],
+        room: int,
+    ) -> None:
+        self.groups, self.room = groups, room
+        self.runner = weakref.ref(runner)  # neither old weights nor a text that ended must be kept alive
+        self.blocks = [weakref.ref(one) for one in blocks]
+
+    def by(self, runner: DecodeRunner, blocks: Sequence[Any]) -> bool:
+        """Whether these are the caches, and have room for one more token."""
+        if self.runner() is not runner or not self.room or len(blocks) != len(self.blocks):
+            return False
+        return all(known() is one for known, one in zip(self.blocks, blocks))
+
+
 class DecodeSteps:
     """Reads one token of each row of a model by a decode program, where it has one."""
 
     def __init__(self) -> None:
         self.programs = ProgramCache()
+        self.last: Continued | None = None
+
+    def __reduce__(self) -> tuple[type[DecodeSteps], tuple[()]]:
+        """A copy of a model has programs and texts of its own."""
+        return DecodeSteps, ()
 
     def step(
         self,
@@ -179,17 +209,59 @@ class DecodeSteps:
         )
         if runner is None:
             return None
-        positions = state.clock.positions(1)
-        x = model.positions(model.embed(tokens), positions, state.clock.used + 1)
-        layers, blocks = runner.program.layers, cast(tuple[KeyValueCache, ...], state.blocks)
-        caches = [one.with_room(span) for one, (span, _) in zip(blocks, layers, strict=True)]
-        rotations: dict[Any, Any] = {rotary: rotary(positions, x) for rotary in runner.program.rotaries.values()}
-        views = [[cache.view(rotations.get(rotary))] for cache, (_, rotary) in zip(caches, layers)]
+        clock, layers = state.clock, runner.program.layers
+        positions = clock.positions(1)
+        x = model.positions(model.embed(tokens), positions, clock.used + 1)
+        rotations: dict[Any, Any] = {
+            rotary: _rotation(rotary, positions, x, clock, runner.program.angles)
+            for rotary in runner.program.rotaries.values()
+        }
+        blocks, last = cast(tuple[KeyValueCache, ...], state.blocks), self.last
+        if last is not None and source is None and last.by(runner, blocks):
+            room = last.room
+            groups = [(group.later(group.lengths, rotations.get(by)), by) for group, by in last.groups]
+        else:
+            blocks = tuple(one.with_room(span) for one, (span, _) in zip(blocks, layers, strict=True))
+            room = min((one.room for one in blocks), default=0)
+            groups = self._groups(runner, blocks, rotations, source)
+        logits = capped(runner.run_groups(x[:, 0], [group for group, _ in groups]), model.logit_cap)
+        after = all_advanced(blocks, [span for span, _ in layers])
+        settled = len({id(one.lengths) for one in blocks}) == len({id(one.lengths) for one in after})
+        if source is None and room > 1 and settled:
+            numbers = {number: at for at, number in enumerate(runner.program.attends)}
+            later = [(group.later(after[numbers[group.numbers[0]]].lengths, None), by) for group, by in groups]
+            self.last = Continued(runner, after, later, room - 1)
+        return logits[:, None], TrunkState(clock.after(1), after)
+
+    @staticmethod
+    def _groups(
+        runner: DecodeRunner, blocks: Sequence[KeyValueCache], rotations: dict[Any, Any], source: Source | None
+    ) -> list[tuple[CacheGroup, Rotary | None]]:
+        """The caches of all blocks in groups, each with its rotary positions; then those of a source."""
+        layers, found = runner.program.layers, []
+        views = [[cache.view(rotations.get(rotary))] for cache, (_, rotary) in zip(blocks, layers)]
         if source is not None:
             for view, cross in zip(views, _source_views(source), strict=True):
                 view.append(cross)
-        logits = capped(runner.run(x[:, 0], [one for view in views for one in view]), model.logit_cap)
-        return logits[:, None], TrunkState(state.clock.after(1), all_advanced(caches, [span for span, _ in layers]))
+        by_rotation = {id(rotation): rotary for rotary, rotation in rotations.items()}
+        for group in group_caches(runner.program.attends, [one for view in views for one in view]):
+            found.append((group, by_rotation.get(id(group.rotation))))
+        return found
+
+
+def _rotation(
+    rotary: Rotary, positions: Tensor, x: Tensor, clock: Clock, known: dict[Rotary, tuple[int, Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """cos and sin of the next positions. Where all rows are equally long they are a row of ANGLES known positions."""
+    if not clock.even:
+        return rotary(positions, x)
+    block, row = divmod(clock.used, ANGLES)
+    found = known.get(rotary)  # read once: another thread may need another block
+    if found is None or found[0] != block:
+        start = block * ANGLES
+        found = known[rotary] = block, *rotary(torch.arange(start, start + ANGLES, device=positions.device)[None], x)
+    _, cos, sin = found
+    return cos[:, row : row + 1], sin[:, row : row + 1]
 
 
 def _source_views(source: Source) -> list[CacheView]:

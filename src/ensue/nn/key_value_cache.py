@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ensue.kernels.decode_caches import CACHED
 from ensue.kernels.decode_program import CacheView
-from ensue.kernels.decode_runner import CACHED
 from ensue.nn.state import State
 
 SHARED = 1024
@@ -131,6 +131,11 @@ class KeyValueCache(State):
         grown = 2 * span if 0 < span <= self.used + 1 else _grown(self.keys.shape[2])
         size = max(grown, self.written + self.each, CAPACITY)
         return replace(self, keys=_wide(self.keys, size), values=_wide(self.values, size))
+
+    @property
+    def room(self) -> int:
+        """How many more tokens of each row the buffer has room for; 0 where rows share one and so take turns."""
+        return 0 if self.seen is not None else self.keys.shape[2] - self.used
 
     @property
     def _regular(self) -> bool:
@@ -269,7 +274,7 @@ def all_advanced(blocks: Sequence[KeyValueCache], spans: Sequence[int]) -> tuple
             seen = None if one.seen is None else torch.cat([one.seen, one._own_columns(1)], dim=1)
             kinds[kind] = one.lengths + 1, seen
         lengths, seen = kinds[kind]
-        after.append(KeyValueCache(one.keys, one.values, lengths, one.used + 1, one.even, one.each, seen))
+        after.append(one.changed(lengths=lengths, used=one.used + 1, seen=seen))
     return tuple(after)
 
 

@@ -73,6 +73,13 @@ class State:
         parts = {f.name: _renewed(getattr(held, f.name), getattr(fresh, f.name), rows) for f in fields(held)}
         return cast(Self, replace(held, **parts))
 
+    def changed(self, **fields: Any) -> Self:
+        """Return this state with other values of some fields, for steps: ``dataclasses.replace`` calls the constructor,
+        which takes a frozen dataclass several times as long."""
+        new = object.__new__(type(self))
+        vars(new).update(vars(self), **fields)
+        return new
+
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Apply a function to every tensor."""
         return self._each(function, lambda state: state.map(function))

@@ -151,6 +151,11 @@ class Chat:
         """Forget all messages but that of the system."""
         self.messages = [one for one in self.messages[:1] if one.role == "system"]
 
+    def set_system(self, text: str) -> None:
+        """Replace the system prompt, or remove it if ``text`` is empty; the conversation stays."""
+        rest = [one for number, one in enumerate(self.messages) if number or one.role != "system"]
+        self.messages = [*([Message("system", text)] if text else []), *rest]
+
     def _logits(self, tokens: list[int]) -> torch.Tensor:
         """The logits (1, V) after these tokens; those that were read already are not read again."""
         shared = None if self._state is None else shared_prefix(Prefix(self._read, self._state), tokens)

@@ -30,6 +30,8 @@ from ensue.kernels import (
     short_attention,
     threads,
 )
+from ensue.kernels.decode_caches import group_caches
+from ensue.nn import decode_compiler
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 PAGE = mmap.PAGESIZE
@@ -98,17 +100,23 @@ def install(patch: pytest.MonkeyPatch) -> None:
     def at_least(workspace: Tensor, size: int) -> Tensor:
         return workspace if len(workspace) == size else guarded(size)
 
-    weight, run = decode_program.DecodeProgram._weight, decode_runner.DecodeRunner.run
+    weight, run, group = decode_program.DecodeProgram._weight, decode_runner.DecodeRunner.run_groups, group_caches
+    grouped: list[tuple[Sequence[int], Sequence[Any]]] = []
 
-    def views(self: Any, x: Tensor, caches: Sequence[Any]) -> Tensor:
+    def remembered(numbers: Sequence[int], caches: Sequence[Any]) -> Any:
+        grouped.append((numbers, caches))
+        return group(numbers, caches)
+
+    def views(self: Any, x: Tensor, groups: Any) -> Tensor:
         """Caches are copied to guarded memory for the run, and back."""
+        numbers, caches = grouped.pop()
         held = [(one.keys, one.values) for one in caches]
         for one in caches:
             one.keys, one.values = copied(one.keys.contiguous()), copied(one.values.contiguous())
             one.lengths = copied(one.lengths)
             one.seen = None if one.seen is None else copied(one.seen)
             one.rotation = None if one.rotation is None else tuple(copied(part.contiguous()) for part in one.rotation)
-        answer = run(self, x, caches)
+        answer = run(self, x, group(numbers, caches))
         for one, (keys, values) in zip(caches, held, strict=True):
             keys.copy_(one.keys)
             values.copy_(one.values)
@@ -118,4 +126,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decode_program.DecodeProgram, "_weight", lambda self, one: weight(self, copied(one.detach())))
     patch.setattr(decode_runner, "_at_least", at_least)
     patch.setattr(decode_runner, "_output", lambda rows, width: copied(torch.empty(rows, width, dtype=torch.float32)))
-    patch.setattr(decode_runner.DecodeRunner, "run", views)
+    patch.setattr(decode_runner.DecodeRunner, "run_groups", views)
+    patch.setattr(decode_runner, "group_caches", remembered)
+    patch.setattr(decode_compiler, "group_caches", remembered)
+    patch.setattr(decode_compiler.Continued, "by", lambda *_: False)

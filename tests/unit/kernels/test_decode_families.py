@@ -62,9 +62,9 @@ def same(model, rows, steps=90, atol=5e-5):
     expected, before = read(model, prompts, rest, "reference")
     assert not model._steps.programs.runners
     calls = []
-    run = DecodeRunner.run
+    run = DecodeRunner.run_groups
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DecodeRunner, "run", lambda *given: calls.append(1) or run(*given))
+        patch.setattr(DecodeRunner, "run_groups", lambda *given: calls.append(1) or run(*given))
         found, after = read(model, prompts, rest, "auto")
     assert len(calls) == steps + sum(len(prompt) == 1 for prompt in prompts)
     torch.testing.assert_close(found, expected, atol=atol, rtol=1e-4)

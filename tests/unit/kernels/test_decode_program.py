@@ -8,13 +8,16 @@ import torch
 from torch import nn
 
 from ensue.kernels.decode_program import LINEAR, MULTIPLY, CacheView, DecodeProgram, NotCompilable
-from ensue.kernels.decode_runner import DecodeRunner
+from ensue.kernels.decode_runner import DecodeRunner, Fingerprint
 from ensue.kernels.int8 import QuantisedLinear, quantise
 from ensue.kernels.kernel import use
 from ensue.kernels.threads import torch_threads
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.transformer import Transformer, TransformerConfig
+from ensue.nn.decode_compiler import _rotation
 from ensue.nn.feed_forward import FeedForward
+from ensue.nn.positions import Rotary
+from ensue.nn.trunk import Clock
 from ensue.search.beam import Search, beam_search
 
 needs_threads = pytest.mark.skipif(torch_threads() is None, reason="torch has other threads than OpenMP's here")
@@ -91,12 +94,12 @@ def test_threads_do_not_change_the_output():
     before = torch.get_num_threads()
     try:
         found = []
-        for threads in (1, 2, 3):
+        for threads in (1, 2, 3, 7):  # also more than there are cores, and than some layers have chunks
             torch.set_num_threads(threads)
             found.append(stepped(model, prompts, rest, "auto")[0])
     finally:
         torch.set_num_threads(before)
-    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    assert all(torch.equal(found[0], other) for other in found[1:])
 
 
 @needs_threads
@@ -123,6 +126,87 @@ def test_a_hook_sees_the_operations():
     model.blocks[1].attention.register_forward_hook(lambda *_: seen.append(1))
     stepped(model, [torch.randint(77, (4,))], torch.randint(77, (1, 3)), "auto")
     assert len(seen) == 4  # the prompt, and each token
+
+
+@pytest.fixture(params=["versions of dicts", "looks at every object"])
+def noticing(request, monkeypatch):
+    """How changes of a model are noticed: by versions of dicts where Python has them, else by looking."""
+    if request.param == "looks at every object":
+        for module in ("decode_runner", "dict_versions"):
+            monkeypatch.setattr(f"ensue.kernels.{module}.available", lambda: False)
+
+
+@needs_threads
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model, seen: model.blocks[1].attention.register_forward_hook(lambda *_: seen.append(1)),
+        lambda model, seen: model.blocks[0].feed.register_forward_pre_hook(lambda *_: seen.append(1)),
+        lambda model, seen: setattr(model.blocks[0].feed, "forward", lambda x: (seen.append(1), x)[1]),
+    ],
+)
+def test_what_is_hooked_between_steps_runs(noticing, change):
+    model, seen = gpt(), []
+    stepped(model, [torch.randint(77, (4,))], torch.randint(77, (1, 3)), "auto")
+    assert model._steps.programs.runners
+    change(model, seen)
+    stepped(model, [torch.randint(77, (4,))], torch.randint(77, (1, 3)), "auto")
+    assert len(seen) == 4  # the prompt, and each token
+
+
+@needs_threads
+def test_a_part_in_training_mode_between_steps_ends_the_program(noticing):
+    model = gpt()
+    stepped(model, [torch.randint(77, (4,))], torch.randint(77, (1, 3)), "auto")
+    model.blocks[1].feed.train()
+    stepped(model, [torch.randint(77, (4,))], torch.randint(77, (1, 3)), "auto")
+    assert not model._steps.programs.runners
+    model.eval()
+    stepped(model, [torch.randint(77, (4,))], torch.randint(77, (1, 3)), "auto")
+    assert model._steps.programs.runners
+
+
+@needs_threads
+def test_rotary_positions_of_later_blocks_are_those_of_the_reference():
+    model = gpt(context=300)
+    prompts, rest = [torch.randint(77, (120,))], torch.randint(77, (1, 150))
+    expected, _ = stepped(model, prompts, rest, "reference")
+    found, _ = stepped(model, prompts, rest, "auto")
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+
+
+class Contested(dict):
+    """Angles of which another thread needs a block of its own whenever they were looked at."""
+
+    def get(self, key, default=None):
+        found = super().get(key, default)
+        self.clear()
+        return found
+
+    def __contains__(self, key):
+        return self.get(key) is not None
+
+
+def test_angles_are_those_of_the_block_also_where_another_thread_needs_another():
+    rotary, x = Rotary(32), torch.zeros(1, 1, 64)
+    for used in (5, 6, 200, 6):
+        clock = Clock(torch.tensor([used]), used)
+        known = Contested({rotary: (0, *rotary(torch.arange(128)[None], x))})
+        found = _rotation(rotary, clock.positions(1), x, clock, known)
+        expected = rotary(clock.positions(1), x)
+        assert all(torch.equal(own, other) for own, other in zip(found, expected))
+
+
+@needs_threads
+def test_a_default_device_does_not_matter():
+    model = gpt()
+    prompts, rest = [torch.randint(77, (4,))], torch.randint(77, (1, 3))
+    expected = stepped(model, prompts, rest, "reference")[0]
+    with torch.no_grad():
+        state = model(prompts[0][None], model.start(1), want=("last",)).state
+        with torch.device("meta"):
+            found = model(rest[:, :1], state, want=("last",)).logits
+    torch.testing.assert_close(found, expected[:, :1], atol=2e-5, rtol=1e-5)
 
 
 @needs_threads
@@ -215,7 +299,7 @@ class Negated(nn.Module):
         lambda model: setattr(model, "head", nn.Linear(64, 200)),
     ],
 )
-def test_modules_that_were_replaced_are_used(change):
+def test_modules_that_were_replaced_are_used(noticing, change):
     prompts, rest = [torch.randint(77, (4,))], torch.randint(77, (1, 3))
     model = gpt()
     stepped(model, prompts, rest, "auto")
@@ -223,6 +307,42 @@ def test_modules_that_were_replaced_are_used(change):
     model.eval()
     expected = stepped(model, prompts, rest, "reference")[0]
     torch.testing.assert_close(stepped(model, prompts, rest, "auto")[0], expected, atol=2e-5, rtol=1e-5)
+
+
+@needs_threads
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda model: [setattr(one, "data", one * 2) for one in model.buffers() if one.is_floating_point()],
+        lambda model: model.share_memory(),
+    ],
+)
+def test_buffers_that_moved_are_not_read_where_they_were(noticing, move):
+    model = quantise(gpt())
+    prompts, rest = [torch.randint(77, (4,))], torch.randint(77, (1, 3))
+    stepped(model, prompts, rest, "auto")
+    known = model._steps.programs.found
+    before = [one.data_ptr() for one in model.buffers()]
+    move(model)
+    assert before != [one.data_ptr() for one in model.buffers()] and not known.holds()
+    expected = stepped(copy.deepcopy(model), prompts, rest, "auto")[0]
+    assert torch.equal(stepped(model, prompts, rest, "auto")[0], expected)
+
+
+@needs_threads
+def test_a_change_is_noticed_also_if_looking_at_it_was_interrupted(noticing, monkeypatch):
+    model = gpt()
+    stepped(model, [torch.randint(77, (4,))], torch.randint(77, (1, 3)), "auto")
+    known = model._steps.programs.found
+    model.blocks[0].feed.register_forward_hook(lambda *_: None)
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as change, pytest.raises(KeyboardInterrupt):
+        change.setattr(Fingerprint, "_looks_same", interrupted)
+        known.holds()
+    assert not known.holds()
 
 
 @needs_threads

@@ -16,7 +16,7 @@ from ensue.kernels.machine_code import UNDEFINED, UnsupportedObject, load_functi
 
 PACKAGE = Path(loops.__file__).parent
 MODULES = (*(file.stem for file in sorted(PACKAGE.glob("*_loops.py"))), "tiles")
-C_LIBRARY = {"malloc", "free", "write", "abort", "memset", "memcpy", "memmove", "expf"}
+C_LIBRARY = {"malloc", "free", "write", "abort", "memset", "memcpy", "memmove", "expf", "log2f"}
 MADE = """
 import numpy as np
 from numba import carray
@@ -179,6 +179,41 @@ def test_a_damaged_file_is_never_run_but_compiled_again(tmp_path: Path, monkeypa
     assert set(loaded) == {code}
     last = Made(code)
     assert last.address and not last.compiled
+
+
+@here
+@pytest.mark.parametrize("way", ["mode", "owner"])
+def test_code_that_somebody_else_could_have_written_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Not even with the right digest beside it."""
+    monkeypatch.setattr(loops, "cache_folder", lambda: tmp_path)
+    loaded: list[bytes] = []
+    monkeypatch.setattr(loops, "load_function", lambda code, name: loaded.append(code) or 1)
+    file = cache_file("made", "given")
+    assert file is not None
+    loops.store(file, b"theirs")
+    if way == "mode":
+        file.chmod(0o666)
+    elif os.getuid() == 0:
+        os.chown(file, 77777, -1)
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: 77777)
+    assert stored(file) is None
+    made = Made(b"ours")
+    assert made.address and made.compiled == 1 and loaded == [b"ours"]
+
+
+@here
+def test_a_cache_that_others_can_write_to_holds_no_machine_code(tmp_path: Path) -> None:
+    run_made(tmp_path)
+    cache = tmp_path / "cache"
+    (file,) = cache.glob("made.squares.*.o")
+    cache.chmod(0o777)
+    script = "from ensue.kernels import loops; print(loops.cache_folder())"
+    assert run_script(tmp_path, script) != str(cache)
+    cache.chmod(0o700)
+    assert run_script(tmp_path, script) == str(cache) and file.exists()
 
 
 @here
