@@ -11,16 +11,15 @@ Legend: M tokens, D width, V vocabulary.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.cap import capped
-from ensue.kernels.cross_entropy import FEW, full_precision
+from ensue.kernels.cross_entropy import full_precision
 from ensue.kernels.kernel import Fast, Kernel
+from ensue.kernels.sliced_loss import Gradients, can_slice, sliced_loss
 
 SLICE = 1 << 23
 """Logits of a slice: 32 MB in float32, and as much for u."""
@@ -38,74 +37,47 @@ def _sliced(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, cap: float, smoothing: float = 0.0
 ) -> Tensor:
     """The same, slice by slice."""
-    gradient = torch.is_grad_enabled()  # inside an autograd function's forward it is always off
-    loss: Tensor = _Sliced.apply(hidden, weight, bias, targets, cap, smoothing, gradient)  # type: ignore[no-untyped-call]
-    return loss
+    loss = partial(_in_slices, cap=cap, smoothing=smoothing)
+    equation = partial(_reference, cap=cap, smoothing=smoothing)
+    return sliced_loss(loss, equation, hidden, weight, bias, targets)
 
 
-def _can_slice(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, cap: float, smoothing: float = 0.0
-) -> bool:
-    return len(targets) * len(weight) >= FEW and plain(hidden, weight)
-
-
-mean_capped_cross_entropy = Kernel("capped_cross_entropy", _reference, Fast("sliced", _sliced, _can_slice))
+mean_capped_cross_entropy = Kernel("capped_cross_entropy", _reference, Fast("sliced", _sliced, can_slice))
 """The mean of −log softmax(c tanh((W h + b) / c)) at the targets: (M, D), (V, D), (V,) or None, (M,), c, ε → a scalar.
 
 ε is the label smoothing; see ``ensue.kernels.cross_entropy``.
 """
 
 
-class _Sliced(torch.autograd.Function):
-    """The forward pass computes the gradients; the backward pass scales them."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        cap: float,
-        smoothing: float,
-        gradient: bool,
-    ) -> Tensor:
-        """The mean loss."""
-        M, V = len(hidden), len(weight)
-        by_hidden, by_weight, by_bias = (gradient and needed for needed in ctx.needs_input_grad[:3])
-        grad_hidden = torch.zeros_like(hidden) if by_hidden else None
-        grad_weight = torch.zeros_like(weight) if by_weight else None
-        grad_bias = torch.zeros_like(bias) if by_bias and bias is not None else None
-        total = hidden.new_zeros(())
-        step = max(1, SLICE // V)
-        for at in range(0, M, step):
-            h, y = hidden[at : at + step], targets[at : at + step, None]
-            u = F.linear(h, weight, bias).div_(cap).tanh_()
-            p = (u * cap).log_softmax(1)
-            total -= (1 - smoothing) * p.gather(1, y).sum()
-            if smoothing:
-                total -= smoothing / V * p.sum()
-            if not gradient:
-                continue
-            p.exp_().sub_(smoothing / V).scatter_add_(1, y, p.new_full(y.shape, smoothing - 1))
-            p.mul_(u.square_().neg_().add_(1)).div_(M)
-            if grad_hidden is not None:
-                grad_hidden[at : at + step] = p @ weight
-            if grad_weight is not None:
-                grad_weight.addmm_(p.T, h)
-            if grad_bias is not None:
-                grad_bias += p.sum(0)
-        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias, hidden, weight, bias, targets)
-        ctx.cap, ctx.smoothing = cap, smoothing
-        return total / M
-
-    @staticmethod
-    def backward(ctx: Any, *above: Tensor) -> Any:
-        """∂J/∂h, ∂J/∂W, ∂J/∂b."""
-        *grads, hidden, weight, bias, targets = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
-            equation = partial(_reference, targets=targets, cap=ctx.cap, smoothing=ctx.smoothing)
-            grads = list(differentiable(equation, (hidden, weight, bias), ctx.needs_input_grad[:3], above))
-        else:
-            grads = [None if grad is None else grad * above[0] for grad in grads]
-        return *grads, None, None, None, None
+def _in_slices(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    grads: Gradients,
+    gradient: bool,
+    cap: float,
+    smoothing: float,
+) -> Tensor:
+    """The mean loss; fills the gradients."""
+    M, V = len(hidden), len(weight)
+    total = hidden.new_zeros(())
+    step = max(1, SLICE // V)
+    for at in range(0, M, step):
+        h, y = hidden[at : at + step], targets[at : at + step, None]
+        u = F.linear(h, weight, bias).div_(cap).tanh_()
+        p = (u * cap).log_softmax(1)
+        total -= (1 - smoothing) * p.gather(1, y).sum()
+        if smoothing:
+            total -= smoothing / V * p.sum()
+        if not gradient:
+            continue
+        p.exp_().sub_(smoothing / V).scatter_add_(1, y, p.new_full(y.shape, smoothing - 1))
+        p.mul_(u.square_().neg_().add_(1)).div_(M)
+        if grads.hidden is not None:
+            grads.hidden[at : at + step] = p @ weight
+        if grads.weight is not None:
+            torch.addmm(grads.weight, p.T, h, beta=int(at > 0), out=grads.weight)
+        if grads.bias is not None:
+            grads.bias.add_(p.sum(0))
+    return total / M

@@ -15,16 +15,15 @@ Legend: M tokens, D width, V vocabulary.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.kernel import Fast, Kernel
 from ensue.kernels.loops import Loops
 from ensue.kernels.matmul import matmul, spare
+from ensue.kernels.sliced_loss import Gradients, can_slice, sliced_loss
 from ensue.kernels.threads import loopable, run
 
 loops = Loops("ensue.kernels.softmax_loops")
@@ -33,8 +32,6 @@ SLICE = 1 << 24
 """Logits of a slice: 64 MB in float32. With fewer the weights would be read too often."""
 COLUMNS = 2048
 """Vocabulary columns of a block."""
-FEW = 1 << 18
-"""Fewer logits than this fit into the cache anyway."""
 
 
 def full_precision(logits: Tensor) -> Tensor:
@@ -49,95 +46,67 @@ def _reference(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Ten
 
 def _sliced(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0) -> Tensor:
     """The same, slice by slice; the forward pass also computes the gradients."""
-    gradient = torch.is_grad_enabled()  # inside an autograd function's forward it is always off
-    loss: Tensor = _Sliced.apply(hidden, weight, bias, targets, smoothing, gradient)  # type: ignore[no-untyped-call]
-    return loss
+    loss, equation = partial(_in_slices, smoothing=smoothing), partial(_reference, smoothing=smoothing)
+    return sliced_loss(loss, equation, hidden, weight, bias, targets)
 
 
-def _can_slice(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0) -> bool:
-    return len(targets) * len(weight) >= FEW and plain(hidden, weight)
-
-
-mean_cross_entropy = Kernel("cross_entropy", _reference, Fast("sliced", _sliced, _can_slice))
+mean_cross_entropy = Kernel("cross_entropy", _reference, Fast("sliced", _sliced, can_slice))
 """The mean of −log softmax(W h + b) at the targets: (M, D), (V, D), (V,) or None, (M,), ε → a scalar.
 
 With label smoothing ε the target is 1 − ε of the truth and ε of the uniform distribution (Szegedy et al., 2016).
 """
 
 
-class _Sliced(torch.autograd.Function):
-    """The forward pass computes the gradients; the backward pass scales them."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        smoothing: float,
-        gradient: bool,
-    ) -> Tensor:
-        """The mean loss."""
-        M, V = len(hidden), len(weight)
-        by_hidden, by_weight, by_bias = (gradient and needed for needed in ctx.needs_input_grad[:3])
-        grad_hidden = torch.zeros_like(hidden) if by_hidden else None
-        grad_weight = torch.empty_like(weight) if by_weight else None
-        grad_bias = torch.zeros_like(bias) if by_bias and bias is not None else None
-        total = hidden.new_zeros(())
-        parts = range(0, V, COLUMNS)
-        step = -(-M // -(-M // max(1, SLICE // V)))  # slices of the same size, or nearly
-        step += spare(step)  # so that only the last one is padded
-        for at in range(0, M, step):
-            here = slice(at, min(at + step, M))
-            h, rows = _with_spare(hidden[here]), here.stop - at
-            kept, tops, sums = [], [], []
-            for c in parts:
-                z, top, norm = _exponentials(
-                    h, weight[c : c + COLUMNS], None if bias is None else bias[c : c + COLUMNS]
-                )
-                kept += [z] if gradient else []
-                tops.append(top)
-                sums.append(norm)
-            highest, scales = torch.stack(tops)[:, :rows], torch.stack(sums)[:, :rows]  # (parts, M)
-            top = highest.amax(0)
-            shares = highest.sub_(top).exp_()
-            norm = scales.mul_(shares).sum(0)
-            total += (top + norm.log()).sum()
-            shares /= norm * M
-            for z, c, share in zip(kept, parts, shares[..., None]):
-                own = slice(c, c + COLUMNS)
-                if grad_hidden is not None:
-                    grad_hidden[here].addcmul_(matmul(z, weight[own].T)[:rows], share)
-                if grad_weight is not None:
-                    scaled = hidden[here] * share
-                    torch.addmm(grad_weight[own], z[:rows].T, scaled, beta=int(at > 0), out=grad_weight[own])
-                if grad_bias is not None:
-                    grad_bias[own].addmv_(z[:rows].T, share[:, 0])
-        chosen = (hidden * weight.index_select(0, targets)).sum()
+def _in_slices(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    grads: Gradients,
+    gradient: bool,
+    smoothing: float,
+) -> Tensor:
+    """The mean loss; fills the gradients."""
+    M, V = len(hidden), len(weight)
+    grad_hidden, grad_weight, grad_bias = grads
+    total = hidden.new_zeros(())
+    parts = range(0, V, COLUMNS)
+    step = -(-M // -(-M // max(1, SLICE // V)))  # slices of the same size, or nearly
+    step += spare(step)  # so that only the last one is padded
+    for at in range(0, M, step):
+        here = slice(at, min(at + step, M))
+        h, rows = _with_spare(hidden[here]), here.stop - at
+        kept, tops, sums = [], [], []
+        for c in parts:
+            z, top, norm = _exponentials(h, weight[c : c + COLUMNS], None if bias is None else bias[c : c + COLUMNS])
+            kept += [z] if gradient else []
+            tops.append(top)
+            sums.append(norm)
+        highest, scales = torch.stack(tops)[:, :rows], torch.stack(sums)[:, :rows]  # (parts, M)
+        top = highest.amax(0)
+        shares = highest.sub_(top).exp_()
+        norm = scales.mul_(shares).sum(0)
+        total += (top + norm.log()).sum()
+        shares /= norm * M
+        for z, c, share in zip(kept, parts, shares[..., None]):
+            own = slice(c, c + COLUMNS)
+            if grad_hidden is not None:
+                grad_hidden[here].addcmul_(matmul(z, weight[own].T)[:rows], share)
+            if grad_weight is not None:
+                scaled = hidden[here] * share
+                torch.addmm(grad_weight[own], z[:rows].T, scaled, beta=int(at > 0), out=grad_weight[own])
+            if grad_bias is not None:
+                grad_bias[own].addmv_(z[:rows].T, share[:, 0])
+    chosen = (hidden * weight.index_select(0, targets)).sum()
+    if bias is not None:
+        chosen = chosen + bias.index_select(0, targets).sum()
+    total -= (1 - smoothing) * chosen
+    if smoothing:  # the mean of W h + b over the vocabulary is that of W and b: no pass over the logits
+        total -= smoothing * (hidden.sum(0) @ weight.mean(0))
         if bias is not None:
-            chosen = chosen + bias.index_select(0, targets).sum()
-        total -= (1 - smoothing) * chosen
-        if smoothing:  # the mean of W h + b over the vocabulary is that of W and b: no pass over the logits
-            total -= smoothing * (hidden.sum(0) @ weight.mean(0))
-            if bias is not None:
-                total -= smoothing * M * bias.mean()
-        _subtract_targets(hidden, weight, targets, smoothing, grad_hidden, grad_weight, grad_bias)
-        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias, hidden, weight, bias, targets)
-        ctx.smoothing = smoothing
-        return total / M
-
-    @staticmethod
-    def backward(ctx: Any, *above: Tensor) -> Any:
-        """∂J/∂h, ∂J/∂W, ∂J/∂b."""
-        *grads, hidden, weight, bias, targets = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
-            equation = partial(_reference, targets=targets, smoothing=ctx.smoothing)
-            found = differentiable(equation, (hidden, weight, bias), ctx.needs_input_grad[:3], above)
-            return *found, None, None, None
-        if above[0].device.type != "cpu" or above[0] != 1:  # mostly it is 1: the loss itself
-            grads = [None if grad is None else grad * above[0] for grad in grads]
-        return *grads, None, None, None
+            total -= smoothing * M * bias.mean()
+    _subtract_targets(hidden, weight, targets, smoothing, grads)
+    return total / M
 
 
 def _with_spare(h: Tensor) -> Tensor:
@@ -162,11 +131,10 @@ def _subtract_targets(
     weight: Tensor,
     targets: Tensor,
     smoothing: float,
-    grad_hidden: Tensor | None,
-    grad_weight: Tensor | None,
-    grad_bias: Tensor | None,
+    grads: Gradients,
 ) -> None:
     """Subtract the target from the softmax: 1 − ε of the truth, ε / V of every token."""
+    grad_hidden, grad_weight, grad_bias = grads
     V, M = len(weight), len(targets)
     sure, rest = (smoothing - 1) / M, smoothing / M
     if grad_hidden is not None:

@@ -9,6 +9,7 @@ from torch.autograd import forward_ad
 from torch.func import grad, jvp, vmap
 
 from ensue.kernels import cross_entropy as output
+from ensue.kernels import sliced_loss
 from ensue.kernels.cross_entropy import mean_cross_entropy
 
 IMPLEMENTATIONS = mean_cross_entropy.implementations | {"auto": mean_cross_entropy}
@@ -107,7 +108,7 @@ def test_only_what_is_learnt_gets_a_gradient() -> None:
 def setting() -> tuple[nn.Linear, Tensor, Tensor]:
     """A layer, hidden states and targets with so many logits that slices would be made of them."""
     layer = nn.Linear(4, 2048).double()
-    tokens = output.FEW // 2048
+    tokens = sliced_loss.FEW // 2048
     return layer, torch.randn(tokens, 4, dtype=torch.float64), torch.randint(2048, (tokens,))
 
 

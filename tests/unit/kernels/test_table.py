@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ensue.kernels import capped_cross_entropy, cross_entropy, gru, matmul
+from ensue.kernels import capped_cross_entropy, cross_entropy, gru, matmul, sliced_loss
 from ensue.kernels.bucket_attention import Near
 from ensue.kernels.grouped import GroupedLinear, group_weights
 from ensue.kernels.int8 import QuantisedLinear
@@ -229,9 +229,8 @@ def any_size(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(matmul, "LARGE_TRANSPOSED", 1)
     monkeypatch.setattr(matmul, "_amd", lambda: True)
     monkeypatch.setattr(gru, "_avx512", lambda: True)
-    monkeypatch.setattr(cross_entropy, "FEW", 0)
     monkeypatch.setattr(cross_entropy, "COLUMNS", 37)
-    monkeypatch.setattr(capped_cross_entropy, "FEW", 0)
+    monkeypatch.setattr(sliced_loss, "FEW", 0)
     monkeypatch.setattr(capped_cross_entropy, "SLICE", 70 * 41)
     threads = torch.get_num_threads()
     yield
