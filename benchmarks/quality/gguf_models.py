@@ -45,16 +45,18 @@ ODD_TEXTS = (
 )
 END_NAME = "</s>"
 """Gemma's tag of HTML, which its file calls user-defined, and which llama.cpp makes a control token by its name."""
-GEMMA3 = {"norm": "sandwich-rms", "feed": "geglu", "qk_norm": True, "embed_scale": math.sqrt(128)}
+GEMMA = {"norm": "sandwich-rms", "feed": "geglu", "embed_scale": math.sqrt(128), "head_width": 64}
+GEMMAS = ("gemma2", "gemma3")
 SMALL: dict[str, dict[str, Any]] = {
     "llama": {},
     "llama 3.1": {"rope_scaling": "llama3:factor=8:original=8192:low=1:high=4", "rope_base": 5e4},
     "qwen2": {"qkv_bias": True},
     "qwen3": {"qk_norm": True, "head_width": 64},
-    "gemma3": {**GEMMA3, "attention": "local:span=24:base=10000*2,full", "rope_base": 1e6, "head_width": 64},
+    "gemma2": {**GEMMA, "attention": "local:span=24,full", "attention_cap": 50.0, "logit_cap": 30.0},
+    "gemma3": {**GEMMA, "qk_norm": True, "attention": "local:span=24:base=10000*2,full", "rope_base": 1e6},
 }
 """Settings of the small models that are trained here."""
-STEMS = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma3": "Gemma3"}
+STEMS = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "gemma3": "Gemma3"}
 
 
 def their_config(file: GGUFFile) -> Any:
@@ -82,7 +84,12 @@ def their_config(file: GGUFFile) -> Any:
         every, layers = value("attention.sliding_window_pattern", 6), settings["num_hidden_layers"]
         kinds = ["full_attention" if one % every == every - 1 else "sliding_attention" for one in range(layers)]
         settings |= {"sliding_window": value("attention.sliding_window"), "layer_types": kinds}
-        settings |= {"query_pre_attn_scalar": settings["head_dim"], "rope_local_base_freq": 10000.0}
+        settings |= {"rope_local_base_freq": 10000.0}
+    if name == "gemma2":
+        settings |= {"sliding_window": value("attention.sliding_window")}
+        settings |= {key: value(key) for key in ("attn_logit_softcapping", "final_logit_softcapping")}
+    if name in GEMMAS:
+        settings |= {"query_pre_attn_scalar": settings["head_dim"]}
     config = getattr(transformers, f"{STEMS[name]}TextConfig" if name == "gemma3" else f"{STEMS[name]}Config")
     return config(**settings)
 
@@ -106,7 +113,7 @@ def their_model(path: Path) -> Any:
         for projection, count in heads.items():
             if name == "llama" and projection in theirs:  # neighbours are turned in the file
                 weight = weight.view(count, -1, 2, *weight.shape[1:]).transpose(1, 2).reshape(weight.shape)
-        state[theirs] = weight - 1 if name == "gemma3" and theirs.endswith("norm.weight") else weight
+        state[theirs] = weight - 1 if name in GEMMAS and theirs.endswith("norm.weight") else weight
     model.load_state_dict(state)
     return model
 
@@ -127,11 +134,19 @@ def greedy(model: Any, prompt: list[int], ours: bool, count: int = TOKENS) -> li
     return found
 
 
+def logits(model: Any, hidden: torch.Tensor) -> torch.Tensor:
+    """The logits of hidden states, in ours or in transformers' model."""
+    if hasattr(model, "lm_head"):
+        found, cap = model.lm_head(hidden), getattr(model.config, "final_logit_softcapping", None)
+        return found if cap is None else cap * torch.tanh(found / cap)
+    ours: torch.Tensor = model.logits(hidden)
+    return ours
+
+
 def nats(model: Any, hidden: torch.Tensor, wanted: torch.Tensor) -> float:
     """−log P of tokens, by the hidden states before them, some positions at a time."""
-    head = model.head if hasattr(model, "head") else model.lm_head
     pieces = zip(hidden.split(CHUNK), wanted.split(CHUNK))
-    return sum(float(torch.nn.functional.cross_entropy(head(h), w, reduction="sum")) for h, w in pieces)
+    return sum(float(torch.nn.functional.cross_entropy(logits(model, h), w, reduction="sum")) for h, w in pieces)
 
 
 def compare_model(path: Path, folder: Path, texts: int) -> dict[str, Any]:
@@ -142,7 +157,7 @@ def compare_model(path: Path, folder: Path, texts: int) -> dict[str, Any]:
     tokens = torch.tensor([ids])
     mine = run.model(tokens, want=("hidden",)).hidden[0]
     other = theirs.model(tokens).last_hidden_state[0]
-    ours, wanted = run.model.head(mine[-LAST:]), theirs.lm_head(other[-LAST:])
+    ours, wanted = logits(run.model, mine[-LAST:]), logits(theirs, other[-LAST:])
     size = len(text.encode()) * math.log(2)
     bits = [nats(model, hidden[:-1], tokens[0, 1:]) / size for model, hidden in ((run.model, mine), (theirs, other))]
     same = 0

@@ -19,13 +19,16 @@ from ensue.exchange.gguf.writing import write_decoder, write_gguf
 from ensue.models.llama import LlamaConfig, LlamaLanguageModel
 
 SIZES: dict[str, Any] = {"heads": 4, "kv_heads": 2, "layers": 2, "inner": 64, "hidden": 64, "context": 32}
-GEMMA: dict[str, Any] = {"norm": "sandwich-rms", "feed": "geglu", "qk_norm": True, "embed_scale": sqrt(256)}
+GEMMA: dict[str, Any] = {"norm": "sandwich-rms", "feed": "geglu", "embed_scale": sqrt(256)}
+GEMMA |= {"hidden": 256, "inner": 256, "head_width": 32}
+CAPS = {"attention_cap": 50.0, "logit_cap": 30.0}
 FORMS: dict[str, dict[str, Any]] = {
     "llama": {"tied": False, "rope_scaling": "llama3:factor=8:original=8192:low=1:high=4"},
     "mistral": {"attention": "local:span=8", "rope_scaling": "linear:factor=2"},
     "qwen2": {"qkv_bias": True},
     "qwen3": {"qk_norm": True, "head_width": 32},
-    "gemma3": {**GEMMA, "hidden": 256, "inner": 256, "attention": "local:span=8:base=10000,full", "head_width": 32},
+    "gemma2": {**GEMMA, **CAPS, "attention": "local:span=8,full"},
+    "gemma3": {**GEMMA, "qk_norm": True, "attention": "local:span=8:base=10000,full"},
 }
 TEMPLATE = "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}"
 TEXT = "the students opened their books and the clock ran on while the rain fell\n"
@@ -63,7 +66,7 @@ def gguf_files(folder: Path) -> dict[str, Path]:
     found, number = {}, 0
     kinds = [form for form in FORMATS.values() if form.split is not None]
     for name, form in FORMS.items():
-        pieces = name in ("mistral", "gemma3")
+        pieces = name in ("mistral", "gemma2", "gemma3")
         tokenizer: Any = (
             piece_tokenizer() if pieces else fit_tokenizer_to_parts("bpe", [(TEXT * 9, True, True)], vocabulary=270)
         )

@@ -30,7 +30,20 @@ SHAPES = {
     "mistral": ("mistral", {}),
     "qwen2": ("qwen2", {"use_sliding_window": False}),
     "qwen3": ("qwen3", {"rope_scaling": None}),
+    "gemma2": ("gemma2", {"query_pre_attn_scalar": 32, "num_hidden_layers": 3, "rms_norm_eps": 1e-5}),
+    "gemma2 27b": (
+        "gemma2",
+        {
+            "num_hidden_layers": 46,
+            "hidden_size": 16,
+            "intermediate_size": 24,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "query_pre_attn_scalar": 8,
+        },
+    ),
     "gemma3": ("gemma3", {"query_pre_attn_scalar": 32}),
+    "gemma3 capped": ("gemma3", {"query_pre_attn_scalar": 32, "final_logit_softcapping": 2.0}),
     "gemma3 27b": (
         "gemma3",
         {
@@ -80,7 +93,7 @@ def write_file(path, case):
     config = model.config
     name = "llama" if kind == "mistral" else kind
     writer = gguf.GGUFWriter(path, name)
-    tokenizer_values(writer, pieces=kind in ("llama", "mistral", "gemma3"))
+    tokenizer_values(writer, pieces=kind in ("llama", "mistral", "gemma2", "gemma3"))
     heads, kv = config.num_attention_heads, config.num_key_value_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     writer.add_context_length(config.max_position_embeddings)
@@ -93,8 +106,11 @@ def write_file(path, case):
     writer.add_rope_freq_base(config.rope_theta)
     writer.add_key_length(width)
     writer.add_value_length(width)
-    if kind in ("mistral", "gemma3"):
+    if kind in ("mistral", "gemma2", "gemma3"):
         writer.add_sliding_window(config.sliding_window)
+    for name_of, add in (("attn", writer.add_attn_logit_softcapping), ("final", writer.add_final_logit_softcapping)):
+        if cap := getattr(config, f"{name_of}_logit_softcapping", None):
+            add(cap)
     if kind == "gemma3":
         writer.add_uint32("gemma3.attention.sliding_window_pattern", 2)
         writer.add_float32("gemma3.rope.freq_base_swa", config.rope_local_base_freq)
@@ -108,7 +124,7 @@ def write_file(path, case):
     for theirs, tensor in model.state_dict().items():
         if theirs == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        data = tensor + 1 if kind == "gemma3" and theirs.endswith("norm.weight") else tensor
+        data = tensor + 1 if kind in ("gemma2", "gemma3") and theirs.endswith("norm.weight") else tensor
         for projection, count in (("q_proj", heads), ("k_proj", kv)):
             if name == "llama" and projection in theirs:
                 data = data.view(count, 2, -1, *data.shape[1:]).transpose(1, 2).reshape(data.shape)

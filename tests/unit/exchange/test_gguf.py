@@ -12,11 +12,12 @@ from ensue.core.errors import InputError
 from ensue.exchange.gguf.blocks import FORMATS
 from ensue.exchange.gguf.decoder import decoder_tensors
 from ensue.exchange.gguf.file import read_gguf
-from ensue.exchange.gguf.settings import decoder_config
+from ensue.exchange.gguf.settings import architecture_of, config_values, decoder_config
 from ensue.exchange.gguf.tokenizer import gguf_tokenizer
-from ensue.exchange.gguf.writing import BY_NAME, write_gguf
+from ensue.exchange.gguf.writing import BY_NAME, decoder_blocks, write_gguf
 from ensue.kernels.grouped import GroupedLinear
-from ensue.runs.grouped_weights import assign_tensors
+from ensue.models.llama import LlamaConfig, LlamaLanguageModel
+from ensue.runs.grouped_weights import assign_tensors, use_groups
 from ensue.verbs.convert import convert
 
 HALVES = {
@@ -225,7 +226,7 @@ def test_a_grouped_model_decodes_token_by_token_as_at_once(llama, tmp_path):
         ("llama.attention.head_count_kv", 3, "do not fit together"),
         ("llama.embedding_length", 0, "embedding_length is 0"),
         ("llama.rope.freq_base", "fast", "rope.freq_base is 'fast'"),
-        ("general.architecture", "gemma2", "'gemma2' is not supported"),
+        ("general.architecture", "gemma3n", "'gemma3n' is not supported"),
         ("general.type", "adapter", "holds no model"),
         ("split.count", 3, "one of several files"),
         ("llama.final_logit_softcapping", 30.0, r"llama\.final_logit_softcapping = 30\.0 is not supported"),
@@ -253,6 +254,72 @@ def test_settings_that_lie_are_refused_before_anything_is_written(llama, tmp_pat
     with pytest.raises(InputError, match=why):
         convert(tmp_path / "y.gguf", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+GEMMA2 = {"norm": "sandwich-rms", "feed": "geglu", "embed_scale": 32**0.5, "attention": "local:span=5,full"}
+GEMMA2 |= {"attention_cap": 50.0, "logit_cap": 30.0, "hidden": 32, "heads": 2, "kv_heads": 1, "head_width": 32}
+
+
+def gemma2_values(**settings):
+    """The metadata and tensors of a small Gemma 2 without its tokenizer."""
+    model = LlamaLanguageModel(LlamaConfig(**{**GEMMA2, "vocabulary": 40, "context": 16, "inner": 32, **settings}))
+    kind = architecture_of(model.config)
+    assert kind == "gemma2"
+    return {"general.architecture": kind, **config_values(model.config, kind)}, decoder_blocks(model, kind)
+
+
+def test_the_query_scale_of_gemma_2_27b_is_in_the_groups_of_its_queries(tmp_path):
+    values, tensors = gemma2_values(layers=46)
+    form = BY_NAME["Q8_0"]
+    for number, (name, (_, shape, data)) in enumerate(tensors.items()):
+        if ".attn_" in name and len(shape) == 2:
+            data = blocks(form, *shape, seed=number).tobytes()
+            tensors[name] = (form, shape, data)
+    write_gguf(tmp_path / "x.gguf", values, tensors)
+    file = read_gguf(tmp_path / "x.gguf")
+    config = decoder_config(file)
+    model = LlamaLanguageModel(config)
+    weights = decoder_tensors(file, config)
+    use_groups(model, weights, "x")
+    assign_tensors(model, weights, "x")
+    wanted = [file.tensor(f"blk.3.attn_{part}.weight") for part in "qkv"]
+    wanted[0] = wanted[0] * np.float32((32 / 16) ** 0.5)  # √d / √(hidden / heads)
+    assert np.allclose(model.blocks[3].attention.project.weight.numpy(), np.concatenate(wanted), rtol=1e-6)
+    again = decoder_blocks(model, "gemma2")
+    assert again.keys() == tensors.keys()
+    assert all(again[name] == tensors[name] for name in tensors if ".attn_" in name)
+
+
+def test_a_gemma_2_file_that_does_not_say_has_the_window_and_caps_of_llama_cpp(tmp_path):
+    values, tensors = gemma2_values(layers=2, context=5000, attention="local:span=4096,full")
+    left = {key: value for key, value in values.items() if not key.endswith(("softcapping", "sliding_window"))}
+    assert len(values) - len(left) == 3
+    write_gguf(tmp_path / "x.gguf", left, tensors)
+    config = decoder_config(read_gguf(tmp_path / "x.gguf"))
+    assert (config.attention, config.attention_cap, config.logit_cap) == ("local:span=4096,full", 50.0, 30.0)
+    for key in ("attn_logit_softcapping", "final_logit_softcapping", "attention.sliding_window"):
+        write_gguf(tmp_path / "y.gguf", {**values, f"gemma2.{key}": 0}, tensors)
+        with pytest.raises(InputError, match=key):
+            decoder_config(read_gguf(tmp_path / "y.gguf"))
+
+
+def test_a_gemma_2_whose_layers_all_see_everything_stays_one(tmp_path):
+    values, tensors = gemma2_values(layers=3, attention="full")
+    assert values["gemma2.attention.sliding_window"] == 16
+    write_gguf(tmp_path / "x.gguf", values, tensors)
+    assert decoder_config(read_gguf(tmp_path / "x.gguf")).attention == "full"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"attention_cap": 0.0}, {"logit_cap": 0.0}, {"tied": False}, {"embed_scale": 2.0}),
+        *({"attention": one} for one in ("full,local:span=5", "local:span=5:base=100,full", "local:span=5")),
+    ],
+)
+def test_a_gemma_2_that_llama_cpp_does_not_compute_is_not_written(settings):
+    with pytest.raises(InputError, match=f"with {next(iter(settings))} = .* has no GGUF form"):
+        gemma2_values(**{"layers": 2, **settings})
 
 
 def test_missing_and_unknown_tensors_are_refused(llama, tmp_path):

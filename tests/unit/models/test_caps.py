@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from ensue.core.errors import InputError
 from ensue.exchange.gguf.settings import architecture_of
-from ensue.kernels import attention, capped_cross_entropy
+from ensue.kernels import attention, capped_cross_entropy, sliced_loss
 from ensue.kernels.attention import attend_cached, attention_weights
 from ensue.kernels.int8 import quantise
 from ensue.measure.continuations import _sums
@@ -87,7 +87,7 @@ def test_the_gradient_of_the_loss_is_that_of_the_logits(monkeypatch, smoothing):
     x, y = TOKENS[:, :-1], TOKENS[:, 1:]
     wanted = F.cross_entropy(model(x).logits.flatten(0, 1), y.flatten(), label_smoothing=smoothing)
     gradients = torch.autograd.grad(wanted, list(model.parameters()))
-    monkeypatch.setattr(capped_cross_entropy, "FEW", 0)
+    monkeypatch.setattr(sliced_loss, "FEW", 0)
     monkeypatch.setattr(capped_cross_entropy, "SLICE", 64 * 7)
     loss, _ = model.loss(x, y, smoothing=smoothing)
     torch.testing.assert_close(loss, wanted)

@@ -2,7 +2,8 @@
 
 A map is their name → our name. The queries, keys and values of a block are one matrix in ours, in that order. Weights
 stay as they are: blocks become groups (``ensue.kernels.grouped``) of the same numbers, only plain numbers become
-float32. Gemma's norms, which multiply by 1 + w, are stored as 1 + w.
+float32. Gemma's norms, which multiply by 1 + w, are stored as 1 + w. Its scale of queries becomes part of their norm,
+or in Gemma 2, which has none, of the rows that make queries: of their scales and offsets where they are groups.
 
 The files of Llama and Mistral hold the rows of queries and keys in another order: a rotation turns neighbours (2j,
 2j + 1) there, and (j, j + d/2) in ours and in the files of Qwen and Gemma.
@@ -59,6 +60,7 @@ def decoder_tensors(file: GGUFFile, config: LlamaConfig) -> dict[str, Tensor]:
     architecture = file.text(ARCHITECTURE)
     neighbours = ARCHITECTURES[architecture].rotates_neighbours
     heads = (config.heads, config.kv_heads or config.heads, 0) if neighbours else (0, 0, 0)
+    factor = query_factor(config, architecture)
     for layer in (None, *range(config.layers)):
         for theirs, ours in weight_names(config, layer).items():
             used |= {f"{theirs}.weight"}
@@ -70,11 +72,11 @@ def decoder_tensors(file: GGUFFile, config: LlamaConfig) -> dict[str, Tensor]:
             used |= {f"{name}.{end}" for name in names}
             parts = [_part(file, f"{name}.{end}", count) for name, count in zip(names, heads)]
             _check_inputs(file, [f"{name}.{end}" for name in names])
+            parts[0] = parts[0] if config.qk_norm else scaled(parts[0], factor)
             tensors |= _named(PROJECT.replace("*", str(layer)), parts, end)
     extra = sorted(set(file.tensors) - used)
     if extra:
         raise InputError(f"has tensors that its architecture does not have, e.g. {extra[0]}", where=str(file.path))
-    factor = query_factor(config, architecture)
     for layer in range(config.layers) if factor != 1.0 else ():
         name = f"{NORM_QUERY.replace('*', str(layer))}.weight"
         tensors |= {name: tensors[name] * factor} if name in tensors else {}
@@ -102,6 +104,16 @@ def _part(file: GGUFFile, name: str, heads: int) -> Part:
     codes, scales, offsets = (None if one is None else _ordered(one, heads, name, file) for one in groups[:3])
     assert codes is not None and scales is not None
     return Groups(codes, scales, offsets, groups.bits)
+
+
+def scaled(part: Part, factor: float) -> Part:
+    """A tensor times ``factor``."""
+    if factor == 1.0:
+        return part
+    share = np.float32(factor)
+    if isinstance(part, np.ndarray):
+        return part * share
+    return Groups(part.codes, part.scales * share, None if part.offsets is None else part.offsets * share, part.bits)
 
 
 def _check_finite(file: GGUFFile, name: str, *numbers: np.ndarray | None) -> None:
@@ -148,6 +160,7 @@ def _joined(parts: list[Groups]) -> tuple[Tensor, Tensor, Tensor | None]:
         given = [np.zeros_like(part.scales) if part.offsets is None else part.offsets for part in parts]
         offsets = np.concatenate([one.repeat(times, axis=1) for one, times in zip(given, repeats)])
     shares = [one for one in (scales, offsets) if one is not None]
-    short = all(np.array_equal(one.astype(np.float16).astype(np.float32), one) for one in shares)
+    with np.errstate(over="ignore"):
+        short = all(np.array_equal(one.astype(np.float16).astype(np.float32), one) for one in shares)
     stored = [torch.from_numpy(one.astype(np.float16 if short else np.float32)) for one in shares]
     return torch.from_numpy(codes), stored[0], stored[1] if len(stored) > 1 else None

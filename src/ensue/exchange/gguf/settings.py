@@ -1,4 +1,4 @@
-"""Settings of language models in GGUF files, in and out: Llama, Mistral, Qwen2, Qwen3 and Gemma 3.
+"""Settings of language models in GGUF files, in and out: Llama, Mistral, Qwen2, Qwen3, Gemma 2 and 3.
 
 All of them are our ``llama`` with other settings. What a file says and our model does not compute is refused, and so is
 a key that is not known here: it may change what the model computes.
@@ -9,7 +9,7 @@ Legend: d head width.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import isclose, sqrt
+from math import isclose, isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ FREQUENCIES = "rope_freqs.weight"
 LLAMA3 = "llama3:factor={}:original=8192:low=1:high=4"
 """The scaling of rotary positions of all models of Llama 3.1 and 3.2."""
 WINDOW, PATTERN, LOCAL_BASE = "attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa"
+ATTENTION_CAP, LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
 KNOWN = {
     *("block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size", "rope.freq_base"),
     *(f"attention.{one}" for one in ("head_count", "head_count_kv", "key_length", "value_length")),
@@ -37,7 +38,7 @@ KNOWN = {
 """Keys of every architecture, without its name in front."""
 NEUTRAL: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("expert_count", "expert_used_count", "pooling_type"), (0,)),
-    **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping", "attention.clamp_kqv"), (0,)),
+    **dict.fromkeys((ATTENTION_CAP, LOGIT_CAP, "attention.clamp_kqv"), (0,)),
     **{"attention.causal": (True,), "rope.scaling.attn_factor": (1,), "logit_scale": (0, 1)},
 }
 """Keys that may be there if they say nothing, and what they say then."""
@@ -65,18 +66,39 @@ class Architecture:
     """Its own keys."""
     biases: bool = False
     """Whether queries, keys and values may have biases."""
+    caps: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """Its caps of scores and logits → our setting, and the default; with a default of 0 there may be none."""
+    narrow_queries: int = 0
+    """The layers of its one model that divides scores by √(hidden / heads) instead of √d, as llama.cpp knows it."""
+
+    @property
+    def known(self) -> set[str]:
+        """Its own keys, caps among them."""
+        return {*self.keys, *self.caps}
 
 
-GEMMA3 = "gemma3"
+GEMMA2, GEMMA3 = "gemma2", "gemma3"
+GEMMAS = (GEMMA2, GEMMA3)
+GEMMA2_WINDOW = 4096
+"""The window of Gemma 2's local layers if the file does not say."""
 ARCHITECTURES = {
     "llama": Architecture(rotates_neighbours=True, keys=(WINDOW,), biases=True),
     "qwen2": Architecture(biases=True),
     "qwen3": Architecture(fixed={"qk_norm": True}),
+    GEMMA2: Architecture(
+        fixed={"norm": "sandwich-rms", "feed": "geglu", "qk_norm": False, "tied": True},
+        keys=(WINDOW, PATTERN),
+        caps={ATTENTION_CAP: ("attention_cap", 50.0), LOGIT_CAP: ("logit_cap", 30.0)},
+        narrow_queries=46,
+    ),
     GEMMA3: Architecture(
-        fixed={"norm": "sandwich-rms", "feed": "geglu", "qk_norm": True}, keys=(WINDOW, PATTERN, LOCAL_BASE)
+        fixed={"norm": "sandwich-rms", "feed": "geglu", "qk_norm": True},
+        keys=(WINDOW, PATTERN, LOCAL_BASE),
+        caps={LOGIT_CAP: ("logit_cap", 0.0)},
+        narrow_queries=62,
     ),
 }
-MODEL_KEYS = KNOWN.union(*(one.keys for one in ARCHITECTURES.values()))
+MODEL_KEYS = KNOWN.union(*(one.known for one in ARCHITECTURES.values()))
 
 
 def decoder_config(file: GGUFFile) -> LlamaConfig:
@@ -106,12 +128,13 @@ def decoder_config(file: GGUFFile) -> LlamaConfig:
         "inner": _size(file, f"{name}.feed_forward_length"),
         "context": _size(file, f"{name}.context_length"),
         "attention": _attention(file, name, layers),
+        **{ours: _cap(file, f"{name}.{key}", default) for key, (ours, default) in ARCHITECTURES[name].caps.items()},
         "rope_base": base,
         "rope_scaling": _scaling(file, name, width, base),
         "epsilon": float(_value(file, f"{name}.attention.layer_norm_rms_epsilon", None, float)),
         "qkv_bias": ARCHITECTURES[name].biases and "blk.0.attn_q.bias" in file.tensors,
         "tied": "output.weight" not in file.tensors,
-        **({"embed_scale": sqrt(hidden)} if name == GEMMA3 else {}),
+        **({"embed_scale": sqrt(hidden)} if name in GEMMAS else {}),
         **ARCHITECTURES[name].fixed,
     }
     try:
@@ -136,7 +159,7 @@ def _check_keys(file: GGUFFile, name: str) -> None:
         named = own in TOKENIZER_KEYS or own.startswith(OTHER_TOKENIZER_KEYS)
         if (text and not (first == "tokenizer" and named)) or (first != name and own in MODEL_KEYS):
             raise InputError(f"{key[:80]!r} is not known", where=str(file.path), hint="the file may be damaged")
-        if first != name or own in KNOWN or own in ARCHITECTURES[name].keys:
+        if first != name or own in KNOWN or own in ARCHITECTURES[name].known:
             continue
         if own not in NEUTRAL or isinstance(value, np.ndarray) or value not in NEUTRAL[own]:
             raise InputError(f"{key[:80]} = {shown(_plain(value))} is not supported", where=str(file.path))
@@ -147,32 +170,47 @@ def _plain(value: Any) -> Any:
 
 
 def query_factor(config: LlamaConfig, name: str) -> float:
-    """What our queries, whose scores are divided by √d, are multiplied by: Gemma 3 27B divides by √(hidden / heads).
+    """What our queries, whose scores are divided by √d, are multiplied by: Gemma 27B divides by √(hidden / heads).
 
     As llama.cpp does, that model is known by its number of layers.
     """
-    if name != GEMMA3 or config.layers != 62:
+    if config.layers != ARCHITECTURES[name].narrow_queries:
         return 1.0
     return sqrt((config.head_width or config.hidden // config.heads) / (config.hidden // config.heads))
 
 
 def _attention(file: GGUFFile, name: str, layers: int) -> str:
     """The pattern of layers that see all and of those that see a window."""
-    span = _size(file, f"{name}.{WINDOW}", 0) if WINDOW in ARCHITECTURES[name].keys else 0
-    if not span:
+    if WINDOW not in ARCHITECTURES[name].keys:
         return "full"
-    if name != GEMMA3:
+    span = _size(file, f"{name}.{WINDOW}", GEMMA2_WINDOW if name == GEMMA2 else 0)
+    context = _size(file, f"{name}.context_length")
+    if not span or (name == GEMMA2 and span >= context):
+        return "full"
+    span = min(span, context)
+    if name not in GEMMAS:
         return f"local:span={span}"
-    base = float(_value(file, f"{name}.{LOCAL_BASE}", 10000.0, float))
-    pattern = file.values.get(f"{name}.{PATTERN}", 6)
+    usual = 2 if name == GEMMA2 else 6
+    pattern = file.values.get(f"{name}.{PATTERN}", usual)
     if isinstance(pattern, np.ndarray):
         if len(pattern) != layers:
             raise InputError(f"{name}.{PATTERN} names {len(pattern)} of {layers} layers", where=str(file.path))
         local = pattern.astype(bool).tolist()
     else:
-        every = _size(file, f"{name}.{PATTERN}", 0) if f"{name}.{PATTERN}" in file.values else 6
+        every = _size(file, f"{name}.{PATTERN}", 0) if f"{name}.{PATTERN}" in file.values else usual
         local = [not every or layer % every < every - 1 for layer in range(layers)]
-    return pattern_text([f"local:span={span}:base={base:.17g}" if one else "full" for one in local])
+    mixer = f"local:span={span}"
+    if name == GEMMA3:
+        mixer += f":base={float(_value(file, f'{name}.{LOCAL_BASE}', 10000.0, float)):.17g}"
+    return pattern_text([mixer if one else "full" for one in local])
+
+
+def _cap(file: GGUFFile, key: str, default: float) -> float:
+    """A cap of scores or logits; 0, which means none, only where that is the default."""
+    value = float(_value(file, key, default, (float, int)))
+    if not isfinite(value) or value < 0 or (default and not value):
+        raise InputError(f"{key} = {value:g} is not supported", where=str(file.path))
+    return value
 
 
 def _scaling(file: GGUFFile, name: str, width: int, base: float) -> str:
@@ -200,8 +238,8 @@ def frequency_factors(scaling: str, width: int, base: float) -> torch.Tensor:
     return speeds / stretched(speeds, scaling)
 
 
-def _value(file: GGUFFile, key: str, default: Any, kind: type) -> Any:
-    """A value of the metadata, of this type."""
+def _value(file: GGUFFile, key: str, default: Any, kind: type | tuple[type, ...]) -> Any:
+    """A value of the metadata, of this type or one of these."""
     value = file.values.get(key, default)
     if value is None or isinstance(value, bool) or not isinstance(value, kind):
         what = f"has no {key}" if value is None else f"{key} is {str(value)[:40]!r}"
@@ -220,14 +258,27 @@ def _size(file: GGUFFile, key: str, default: int | None = None) -> int:
 def architecture_of(config: LlamaConfig) -> str:
     """Return the architecture of a model; the error for one that llama.cpp does not compute says why."""
     gemma = config.norm == ARCHITECTURES[GEMMA3].fixed["norm"]
-    name = GEMMA3 if gemma else "qwen3" if config.qk_norm else "qwen2" if config.qkv_bias else "llama"
+    name = (
+        (GEMMA3 if config.qk_norm else GEMMA2)
+        if gemma
+        else "qwen3"
+        if config.qk_norm
+        else "qwen2"
+        if config.qkv_bias
+        else "llama"
+    )
     needed: dict[str, Any] = {"norm": "rms", "feed": "swiglu", "bias": False, "qk_norm": False}
-    needed |= {"positions": "rotary", "experts": 1, "attention_cap": 0.0, "logit_cap": 0.0} | ARCHITECTURES[name].fixed
+    needed |= {"positions": "rotary", "experts": 1} | ARCHITECTURES[name].fixed
+    caps = dict(ARCHITECTURES[name].caps.values())
+    needed |= {key: 0.0 for key in ("attention_cap", "logit_cap") if key not in caps}
     if not ARCHITECTURES[name].biases:
         needed["qkv_bias"] = False
     for key, value in needed.items():
         if getattr(config, key) != value:
             raise _unsupported(key, getattr(config, key), str(value))
+    for key, usual in caps.items():
+        if usual and not getattr(config, key):
+            raise _unsupported(key, getattr(config, key), f"{usual:g}")
     scale = sqrt(config.hidden) if gemma else 1.0
     if not isclose(config.embed_scale, scale, rel_tol=1e-6):
         raise _unsupported("embed_scale", config.embed_scale, f"{scale:g}")
@@ -254,6 +305,7 @@ def config_values(config: LlamaConfig, name: str) -> dict[str, Any]:
         "vocab_size": config.vocabulary,
         **_window_values(config, name),
     }
+    values |= {key: value for key, (ours, _) in ARCHITECTURES[name].caps.items() if (value := getattr(config, ours))}
     if config.head_width:
         values |= {"attention.key_length": width, "attention.value_length": width}
     kind, options = parse_scaling(config.rope_scaling)
@@ -272,19 +324,21 @@ def _window_values(config: LlamaConfig, name: str) -> dict[str, Any]:
     kinds = [kind for kind, _ in found]
     local = [options for kind, options in found if kind == "local"]
     if set(kinds) == {"full"} and not any(options for _, options in found):
-        return {}
+        return {WINDOW: config.context} if name == GEMMA2 else {}  # its every other layer has one
     spans = {int(options.get("span", max(1, config.context // 4))) for options in local}
     bases = {float(options["base"]) if "base" in options else None for options in local}
     regular = set(kinds) <= {"full", "local"} and len(spans) == 1 and len(bases) == 1
     regular = regular and not any("base" in options for kind, options in found if kind == "full")
     if name == "llama" and regular and kinds == ["local"] * config.layers and bases == {None}:
         return {WINDOW: spans.pop()}
-    every = kinds.index("full") + 1 if "full" in kinds else 0
+    every = 2 if name == GEMMA2 else kinds.index("full") + 1 if "full" in kinds else 0
     regular = regular and all(
         (kind == "full") == (every and layer % every == every - 1) for layer, kind in enumerate(kinds)
     )
-    if name != GEMMA3 or not regular or bases == {None}:
-        hint = "local:span=512:base=10000*5,full" if name == GEMMA3 else "full"
-        raise _unsupported("attention", config.attention, hint)
+    if name not in GEMMAS or not regular or (bases == {None}) != (name == GEMMA2):
+        hints = {GEMMA2: f"local:span={GEMMA2_WINDOW},full", GEMMA3: "local:span=512:base=10000*5,full"}
+        raise _unsupported("attention", config.attention, hints.get(name, "full"))
+    if name == GEMMA2:
+        return {WINDOW: spans.pop()}
     base = bases.pop()
     return {WINDOW: spans.pop(), PATTERN: every, LOCAL_BASE: base}

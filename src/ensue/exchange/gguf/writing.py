@@ -115,9 +115,10 @@ def decoder_blocks(model: LlamaLanguageModel, architecture: str) -> dict[str, St
         project: Any = modules[PROJECT.replace("*", str(layer))]
         for name, count, first, last in zip(QKV, heads, ends[:-1], ends[1:]):
             rows = _order(np.arange(first, last), count)
-            found[name.replace("*", str(layer)) + ".weight"] = _stored(project, rows)
+            share = 1 / factor if name == QKV[0] and not config.qk_norm else 1.0
+            found[name.replace("*", str(layer)) + ".weight"] = _stored(project, rows, share)
             if config.qkv_bias:
-                bias = project.bias.detach()[torch.from_numpy(rows)]
+                bias = project.bias.detach()[torch.from_numpy(rows)] * share
                 found[name.replace("*", str(layer)) + ".bias"] = _plain(bias)
     return found
 
@@ -132,22 +133,38 @@ def _plain(tensor: torch.Tensor) -> Stored:
     return BY_NAME["F32"], tuple(data.shape), data.astype("<f4").tobytes()
 
 
-def _stored(layer: Any, rows: np.ndarray | None = None) -> Stored:
-    """The weights of a layer: groups as blocks where there are such blocks, and else in float32."""
+def _stored(layer: Any, rows: np.ndarray | None = None, factor: float = 1.0) -> Stored:
+    """The weights of a layer times ``factor``: groups as blocks where there are such blocks, and else in float32."""
     if not isinstance(layer, GroupedWeight):
         weight = layer.weight.detach()
-        return _plain(weight if rows is None else weight[torch.from_numpy(rows)])
+        return _plain((weight if rows is None else weight[torch.from_numpy(rows)]) * factor)
     rows = np.arange(layer.out_features) if rows is None else rows
+    blocks = _blocks(layer, rows, factor)
+    return _plain(layer.weight[torch.from_numpy(rows)] * factor) if blocks is None else blocks
+
+
+def _blocks(layer: GroupedWeight, rows: np.ndarray, factor: float) -> Stored | None:
+    """Some rows of a layer in groups as blocks; None if there are no such blocks, whose scales are float16."""
     write = WRITERS.get((layer.bits, layer.offsets is not None))
-    if write is None or layer.group != 32 or layer.scales.dtype != torch.float16:
-        return _plain(layer.weight[torch.from_numpy(rows)])
+    if write is None or layer.group != 32:
+        return None
     form, join = write
-    codes, scales, offsets = (None if one is None else one.numpy()[rows] for one in layer.apart())
+    codes, *shares = (None if one is None else one.numpy()[rows] for one in layer.apart())
     assert codes is not None
     if form == "Q5_1" and not 0 <= codes.min() <= codes.max() < 32:
-        return _plain(layer.weight[torch.from_numpy(rows)])
-    blocks = join(codes, scales, offsets)
-    return BY_NAME[form], (len(rows), layer.in_features), blocks.tobytes()
+        return None
+    halves = [None if one is None else _as_halves(one, factor) for one in shares]
+    if any(half is None and one is not None for half, one in zip(halves, shares)):
+        return None
+    return BY_NAME[form], (len(rows), layer.in_features), join(codes, *halves).tobytes()
+
+
+def _as_halves(values: np.ndarray, factor: float) -> np.ndarray | None:
+    """``factor`` times scales or offsets in float16; None if that is not the same within the precision of float32."""
+    wanted = values.astype(np.float32) * np.float32(factor)
+    with np.errstate(over="ignore"):
+        found = wanted.astype(np.float16)
+    return found if np.allclose(found.astype(np.float32), wanted, rtol=1e-6, atol=0.0) else None
 
 
 def _halves(values: np.ndarray) -> np.ndarray:

@@ -188,7 +188,7 @@ def _attention(config: Mapping[str, Any], family: DecoderFamily, values: Mapping
     if family is GEMMA3:
         old = _number(config, "rope_local_base_freq", float, 10000.0, where)
         base = _number(_rope(config, SLIDING, where), "rope_theta", float, old, where)
-        local = f"local:span={span}:base={_short(base)}"
+        local = f"local:span={min(span, values['context'])}:base={_short(base)}"
     return pattern_text([local if kind == SLIDING else "full" for kind in kinds])
 
 
