@@ -4,6 +4,7 @@
 
 The mask is 1 for tokens and 0 for padding, on the right; T is at most the model's context. The names are
 those that Hugging Face's tools use. Choices are rows that follow each other: logits are (B / choices, choices) then.
+A language model reads all tokens again for each new one: the file has no key–value cache.
 """
 
 from __future__ import annotations
@@ -19,20 +20,24 @@ from torch.nn import functional as F
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.files import atomic_file
+from ensue.kernels.grouped import GroupedWeight
 from ensue.models.bert import BERT
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTLanguageModel
 from ensue.models.labelled import Labelled, pool
+from ensue.nn.mixers.mixer import parse_mixer, parse_pattern
 
 OUTPUTS = ("logits", "vectors")
 INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 MIN_OPSET = 14
 """First opset with all operations."""
+CAUSAL, BIDIRECTIONAL = ("full",), ("full", "linear", "performer")
+"""Mixers that are the same operations at every length, which a file has to be."""
 
 
 def write_onnx(model: nn.Module, path: str | Path, opset: int = 17, *, form: str = "logits") -> Path:
-    """Write a BERT or a labelling model, or with ``form="vectors"`` a model that embeds a text: the normalised mean of
-    its hidden states.
+    """Write a BERT, a GPT, a Llama or a labelling model, or with ``form="vectors"`` a model that embeds a text: the
+    normalised mean of its hidden states.
     """
     path = Path(path)
     if importlib.util.find_spec("onnx") is None:
@@ -47,16 +52,20 @@ def write_onnx(model: nn.Module, path: str | Path, opset: int = 17, *, form: str
     axes[form] = {0: "batch", 1: "length"} if output.dim() == 3 else {0: "batch"}
     with atomic_file(path) as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter warns about checks of the input's size
-        torch.onnx.export(
-            wrapped,
-            _example(model),
-            temporary,
-            input_names=list(INPUT_NAMES),
-            output_names=[form],
-            dynamic_axes=axes,
-            opset_version=opset,
-            dynamo=False,
-        )
+        try:
+            torch.onnx.export(
+                wrapped,
+                _example(model),
+                temporary,
+                input_names=list(INPUT_NAMES),
+                output_names=[form],
+                dynamic_axes=axes,
+                opset_version=opset,
+                dynamo=False,
+            )
+        except torch.onnx.errors.OnnxExporterError as error:  # its message holds the whole graph
+            what = f"has an operation that ONNX does not have: {str(error).splitlines()[0][:200]}"
+            raise InputError(f"this {type(model).__name__} {what}") from error
         temporary.chmod(0o644)
     return path
 
@@ -69,16 +78,30 @@ def _plain(model: nn.Module) -> nn.Module:
 def _wrapped(model: nn.Module, form: str) -> nn.Module:
     body = model.body if isinstance(model, (BERT, Labelled)) else model
     if not isinstance(body, (Encoder, GPTLanguageModel)):
-        hint = "bert, roberta and models that label with them can be"
+        hint = "bert, roberta, gpt, llama and models that label with them can be"
         raise InputError(f"a {type(body).__name__} cannot be exported to ONNX", hint=hint)
+    _check_attention(body)
+    if any(isinstance(part, GroupedWeight) for part in model.modules()):
+        hint = "ensue convert RUN --weights float32 makes one that can be"
+        raise InputError("a model with weights of 4 or 8 bits cannot be exported to ONNX", hint=hint)
     if form == "vectors":
         return VectorsExport(body)
-    if isinstance(model, (BERT, Labelled)):
+    if isinstance(model, (BERT, Labelled, GPTLanguageModel)):
         return LogitsExport(model)
     raise InputError(
         f"a {type(model).__name__} alone is exported as vectors only",
         hint='in Python: write_onnx(model, path, form="vectors")',
     )
+
+
+def _check_attention(body: Encoder | GPTLanguageModel) -> None:
+    """Raise InputError for attention whose blocks depend on the length: the file would hold those of the example's."""
+    allowed = CAUSAL if isinstance(body, GPTLanguageModel) else BIDIRECTIONAL
+    names = [parse_mixer(one)[0] for one in parse_pattern(body.config.attention, body.config.layers)]
+    for name in names:
+        if name not in allowed:
+            hint = f"one with attention = {' or '.join(allowed)} can be"
+            raise InputError(f"a model with attention = {name} cannot be exported to ONNX", hint=hint)
 
 
 def _example(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
@@ -90,16 +113,19 @@ def _example(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class LogitsExport(nn.Module):
-    """Exports the logits of a masked language model or a labelling model."""
+    """Exports the logits of a language model, masked or not, or of a labelling model."""
 
-    def __init__(self, model: BERT | Labelled) -> None:
+    def __init__(self, model: BERT | Labelled | GPTLanguageModel) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """(B, T) each → logits."""
         model = self.model
-        tokens, segments, lengths = _inputs(model.body, input_ids, attention_mask, token_type_ids)
+        body = model if isinstance(model, GPTLanguageModel) else model.body
+        tokens, segments, lengths = _inputs(body, input_ids, attention_mask, token_type_ids)
+        if isinstance(model, GPTLanguageModel):
+            return model.logits(_read(model, tokens, segments, lengths))
         if isinstance(model, Labelled):
             if isinstance(model.body, GPTLanguageModel):
                 return model.label(_read(model.body, tokens, segments, lengths), lengths)

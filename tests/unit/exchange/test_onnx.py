@@ -7,10 +7,12 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.exchange.onnx import write_onnx
+from ensue.kernels.grouped import GroupedLinear, group_weights
 from ensue.models.bert import BERT, RoBERTa
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import KINDS, HeadConfig, Labelled, pool
+from ensue.models.llama import LlamaConfig, LlamaLanguageModel
 from ensue.models.recurrent import LSTMLanguageModel
 
 pytest.importorskip("onnx")
@@ -75,6 +77,57 @@ def test_a_labelling_language_model(kind, positions, tmp_path):
     body = GPTLanguageModel(GPTConfig(**SMALL, positions=positions))
     model = large(Labelled(body, HeadConfig(kind=kind, outputs=3)))
     check(model, tmp_path / "m.onnx", lambda x, s, n: model(x, None, n).logits)
+
+
+LLAMAS = {
+    "llama": {"kv_heads": 2, "tied": False},
+    "scaled": {"rope_scaling": "llama3:factor=8:original=8192:low=1:high=4", "qkv_bias": True, "head_width": 8},
+    "qwen3": {"qk_norm": True},
+    "gemma": {"norm": "sandwich-rms", "feed": "geglu", "embed_scale": 4.0, "attention_cap": 3.0, "logit_cap": 2.0},
+}
+
+
+@pytest.mark.parametrize("name", LLAMAS)
+def test_a_llama_gives_its_logits(name, tmp_path):
+    model = large(LlamaLanguageModel(LlamaConfig(**SMALL, **LLAMAS[name])))
+    check(model, tmp_path / "m.onnx", lambda x, s, n: model(x, want=("logits",)).logits)
+
+
+def test_a_gpt_gives_its_logits_and_a_labelling_llama_its_labels(tmp_path):
+    gpt = large(GPTLanguageModel(GPTConfig(**SMALL)))
+    check(gpt, tmp_path / "g.onnx", lambda x, s, n: gpt(x, want=("logits",)).logits)
+    llama = large(Labelled(LlamaLanguageModel(LlamaConfig(**SMALL, kv_heads=2)), HeadConfig(kind="token", outputs=3)))
+    check(llama, tmp_path / "l.onnx", lambda x, s, n: llama(x, None, n).logits)
+
+
+@pytest.mark.parametrize("attention", ["linear", "performer"])
+def test_bidirectional_attention_without_blocks(attention, tmp_path):
+    model = large(BERT(BERT.Config(**SMALL, attention=attention)))
+    check(model, tmp_path / "m.onnx", lambda x, s, n: model(x, None, n, ("logits",), s).logits)
+
+
+@pytest.mark.parametrize("attention", ["local:span=5,full", "full+local:span=4", "sparse", "mamba", "linear"])
+def test_attention_in_blocks_of_the_length_is_refused_before_anything_is_written(attention, tmp_path):
+    model = LlamaLanguageModel(LlamaConfig(**SMALL, attention=attention))
+    with pytest.raises(InputError, match=r"attention = .* cannot be exported to ONNX"):
+        write_onnx(model, tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_in_groups_are_refused_before_anything_is_written(tmp_path):
+    model = LlamaLanguageModel(LlamaConfig(**{**SMALL, "hidden": 32}))
+    codes, scales = torch.zeros(31, 1, 32, dtype=torch.int8), torch.ones(31, 1)
+    model.head = GroupedLinear(*group_weights(codes, scales, None), 31)
+    with pytest.raises(InputError, match="weights of 4 or 8 bits"):
+        write_onnx(model, tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_operation_that_onnx_lacks_is_named_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: False)
+    with pytest.raises(InputError, match=r"rms_norm.* opset version 17") as error:
+        write_onnx(LlamaLanguageModel(LlamaConfig(**SMALL)), tmp_path / "m.onnx")
+    assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
 
 
 def test_vectors_of_texts(tmp_path):
