@@ -1,6 +1,7 @@
 """`ensue eval` as people type it: tasks, shots, folders, errors."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,33 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_is_asked(runs, choi
     assert out.code == 2 and "a part of this path is a file, not a folder" in out.err
     chat = ensue("eval", runs / "ngram", "trivia", "--chat")
     assert chat.code == 2 and "has no chat template" in chat.err
+
+
+def test_results_that_would_share_a_name_are_refused_before_anything_is_asked(runs, choices, monkeypatch):
+    monkeypatch.setattr(module, "ask", lambda *_: pytest.fail("a question is asked"))
+    Path("b").mkdir()
+    shutil.copy(choices, "b/mine.jsonl")
+    tasks = ensue("eval", runs / "ngram", f"{choices},b/mine.jsonl", "--out", "kept")
+    assert tasks.code == 2 and "there are two tasks mine" in tasks.err
+    for name in ("my run", "my-run", "a/one", "b/one"):
+        shutil.copytree(runs / "ngram", name)
+    named = ensue("eval", "my run,my-run", choices, "--out", "kept")
+    assert named.code == 2 and "mine of my run (0 shots) and mine of my-run (0 shots) would have" in named.err
+    assert not Path("kept").exists()
+
+
+def test_runs_in_two_folders_with_the_same_last_part_have_results_of_their_own(runs, choices):
+    for name, run in (("a/one", "ngram"), ("b/one", "lstm")):
+        shutil.copytree(runs / run, name)
+    assert ensue("eval", "a/one,b/one", choices, "--limit", 3, "--out", "kept").code == 0
+    held = json.loads(Path("kept/eval.json").read_text())["results"]
+    assert [(one["run"], one["records"]) for one in held] == [
+        ("a/one", "a-one/mine-0.jsonl"),
+        ("b/one", "b-one/mine-0.jsonl"),
+    ]
+    assert ensue("eval", "a/one", choices, "--limit", 3, "--out", "single").code == 0
+    other = ensue("eval", "b/one", "trivia", "--limit", 3, "--out", "single")
+    assert other.code == 2 and "holds results of another model that is named one" in other.err
 
 
 def test_several_runs_answer_the_same_questions(runs, choices):

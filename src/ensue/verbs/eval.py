@@ -78,6 +78,7 @@ def eval(
     work = [(name, task, k) for name in names for task in found for k in _counts_of(task, counts)]
     for one in work:
         evaluation.check(*one)
+    evaluation.check_names(work)
     results: list[dict[str, Any]] = []
     with folder.made(evaluation.facts):
         try:
@@ -123,6 +124,11 @@ class _Evaluation:
             drawer = ShotDrawer(self._pool(task), shots, options.seed)
             for number in select(task.size, options.limit, options.seed):
                 drawer.draw(task.examples[number], number)
+
+    def check_names(self, work: Sequence[tuple[str, EvalTask, int]]) -> None:
+        """Raise InputError if results could not be told apart in the folder, before anything is evaluated."""
+        settings = ((name, task.name, k, self._settings(self.runs[name], task)) for name, task, k in work)
+        self.folder.check_names(list(settings))
 
     def _pool(self, task: EvalTask) -> Sequence[Example]:
         """What shots are drawn from."""

@@ -8,6 +8,7 @@ refused.
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from ensue.core.errors import InputError
 from ensue.core.files import atomic_file, disk_errors, finite, read_json, write_json
 from ensue.core.run_files import LOCK
 from ensue.core.run_folder import folder_lock
+from ensue.core.wording import counted
 from ensue.look.eval_chart import eval_chart
 from ensue.look.saving import save_chart
 from ensue.verbs.eval_answers import ENDING, SavedAnswers, check_settings
@@ -75,11 +77,44 @@ class EvalFolder:
             self.write(facts, chart=False)
             yield
 
+    def check_names(self, work: Sequence[tuple[str, str, int, Mapping[str, Any]]]) -> None:
+        """Raise InputError if two results, each a run, a task, shots and settings, would be the same file or entry."""
+        if self.path is None:
+            return
+        models = {run: settings["digest"] for run, _, _, settings in work}
+        for held in self.results:
+            if models.get(held["run"], held["settings"].get("digest")) != held["settings"].get("digest"):
+                what = f"holds results of another model that is named {held['run']}"
+                raise InputError(what, where=str(self.path), hint="choose another --out")
+        owners: dict[str, str] = dict.fromkeys(map(_folded, (RESULTS, LOCK, *CHARTS)), "the evaluation itself")
+        for held in self.results:
+            owners[_folded(str(held.get("records", "")))] = _title(*(held[key] for key in IDENTITY))
+        kept = {tuple(held[key] for key in IDENTITY) for held in self.results}
+        several = self._several({run for run, *_ in work})
+        for run, task, shots, _ in work:
+            if (run, task, shots) not in kept:
+                kept.add((run, task, shots))
+                names = [_records_name(run, task, shots, several), _answers_name(run, task, shots)]
+                self._own(owners, names, _title(run, task, shots))
+
+    def _own(self, owners: dict[str, str], names: Sequence[str], title: str) -> None:
+        """Let files belong to a result; raise InputError if one is another's, or a folder of another's."""
+        for name in map(_folded, names):
+            taken = (other for other in owners if other == name or _inside(other, name) or _inside(name, other))
+            if (other := next(taken, None)) is not None:
+                what = f"{owners[other]} and {title} would have the same name there"
+                raise InputError(what, where=str(self.path), hint="rename one, or use another --out for it")
+        owners |= dict.fromkeys(map(_folded, names), title)
+
+    def _several(self, runs: set[str]) -> bool:
+        """Whether results are of several runs, with those that are there."""
+        return len(runs | {one["run"] for one in self.results}) > 1
+
     def answers(self, run: str, task: str, shots: int, settings: Mapping[str, Any]) -> SavedAnswers:
         """The answers of a task so far; raise InputError if they are damaged, or made with other settings."""
         if self.path is None or self._replaces:
             return SavedAnswers()
-        path = self.path / f"{file_name(run)}-{file_name(task)}-{shots}{ENDING}"
+        path = self.path / _answers_name(run, task, shots)
         return SavedAnswers(path, {**dict(zip(IDENTITY, (run, task, shots))), **settings})
 
     def find(self, run: str, task: str, shots: int, settings: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -94,9 +129,8 @@ class EvalFolder:
         """Add a result; its records go to TASK-SHOTS.jsonl, with several runs in a folder for each."""
         result = dict(result)
         if self.path is not None:
-            several = several or any(one["run"] != result["run"] for one in self.results)
-            folder = f"{file_name(result['run'])}/" if several else ""
-            result["records"] = f"{folder}{file_name(result['task'])}-{result['shots']}.jsonl"
+            several = several or self._several({result["run"]})
+            result["records"] = _records_name(result["run"], result["task"], result["shots"], several)
             with atomic_file(self.path / result["records"]) as temporary:
                 lines = (json.dumps(finite(dict(one)), ensure_ascii=False) + "\n" for one in records)
                 temporary.write_text("".join(lines), encoding="utf-8")
@@ -121,6 +155,29 @@ def file_name(text: str) -> str:
     'runs-my-run'
     """
     return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in text).strip(".-") or "task"
+
+
+def _records_name(run: str, task: str, shots: int, several: bool) -> str:
+    """The file of a result's records."""
+    return f"{file_name(run)}/" * several + f"{file_name(task)}-{shots}.jsonl"
+
+
+def _answers_name(run: str, task: str, shots: int) -> str:
+    """The file of the answers of an unfinished result."""
+    return f"{file_name(run)}-{file_name(task)}-{shots}{ENDING}"
+
+
+def _folded(name: str) -> str:
+    """A name as systems compare it that do not tell capital letters apart."""
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _inside(name: str, folder: str) -> bool:
+    return name.startswith(f"{folder}/")
+
+
+def _title(run: str, task: str, shots: int) -> str:
+    return f"{task} of {run} ({counted(shots, 'shot')})"
 
 
 def _is_result(one: Any) -> bool:

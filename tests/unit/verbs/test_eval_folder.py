@@ -55,3 +55,49 @@ def test_results_that_another_process_added_meanwhile_are_kept(tmp_path):
         with folder.made(FACTS):
             add(folder, task)
     assert tasks(tmp_path / "e") == ["one", "two"]
+
+
+def settings(**changed):
+    return {"digest": "d", "questions": "q", **changed}
+
+
+@pytest.mark.parametrize(
+    ("work", "what"),
+    [
+        ([("my run", "t", 0), ("my-run", "t", 0)], r"t of my run \(0 shots\) and t of my-run \(0 shots\) would have"),
+        ([("a/mine", "t", 0), ("a-mine", "t", 0)], "t of a/mine .* and t of a-mine"),
+        ([("a", "my task", 1), ("a", "my-task", 1)], "my task of a .* and my-task of a"),
+        ([("Run", "t", 0), ("run", "t", 0)], "t of Run .* and t of run"),  # one folder where case does not count
+        ([("a", "b-c", 0), ("a-b", "c", 0)], "b-c of a .* and c of a-b"),  # one file of unfinished answers
+        ([("eval.json", "t", 0), ("b", "t", 0)], "the evaluation itself and t of eval.json"),
+        ([("..", "t", 0), ("task", "t", 0)], "t of .. .* and t of task"),
+    ],
+)
+def test_results_that_would_have_the_same_name_are_refused(tmp_path, work, what):
+    folder = EvalFolder(tmp_path / "e")
+    given = [(*one, settings(digest=one[0])) for one in work]
+    with pytest.raises(InputError, match=what) as error:
+        folder.check_names(given)
+    assert "\n" not in str(error.value) and not (tmp_path / "e").exists()
+    EvalFolder(None).check_names(given)  # nothing is written
+    for one in given:
+        folder.check_names([one] if one[0] != "eval.json" else [])
+
+
+def test_names_of_results_that_are_there_are_not_used_again(tmp_path):
+    folder = EvalFolder(tmp_path / "e")
+    with folder.made(FACTS):
+        folder.add({**RESULT, "task": "my task", "settings": settings()}, [{"index": 0}], several=False)
+        folder.write(FACTS, chart=False)
+    again = EvalFolder(tmp_path / "e")
+    again.check_names([("a", "my task", 0, settings()), ("a", "my task", 1, settings()), ("b", "t", 0, settings())])
+    with pytest.raises(InputError, match=r"e: my task of a \(0 shots\) and my-task of a \(0 shots\) would have"):
+        again.check_names([("a", "my-task", 0, settings())])
+    with pytest.raises(InputError, match="e: holds results of another model that is named a; choose another --out"):
+        again.check_names([("a", "other", 0, settings(digest="another"))])
+    EvalFolder(tmp_path / "e", force=True).check_names([("a", "my-task", 0, settings())])
+
+
+def test_a_task_may_be_named_twice(tmp_path):
+    folder = EvalFolder(tmp_path / "e")
+    folder.check_names([("a", "t", 0, settings()), ("a", "t", 0, settings())])
