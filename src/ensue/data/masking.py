@@ -97,7 +97,7 @@ class MaskedBatches:
         seed: int = 0,
     ) -> None:
         if special.mask is None:
-            raise InputError("this tokenizer has no mask token", hint="use --tokenizer wordpiece, bpe or unigram")
+            raise InputError("this tokenizer has no mask token", hint="use --tokenizer wordpiece, bpe, unigram or byte")
         if len(documents.tokens) < 2:
             raise InputError("the text has no tokens to mask")
         if length < 8:

@@ -57,7 +57,7 @@ def is_conditional(model: Any) -> bool:
 
 def default_length(model: Any) -> int:
     """The context size of a model, or 64."""
-    return LENGTH if is_conditional(model) else model.traits.context or LENGTH
+    return LENGTH if is_conditional(model) else model.traits.context or getattr(model, "window", None) or LENGTH
 
 
 @contextmanager

@@ -148,6 +148,11 @@ class GPTForecastConfig(ForecastConfig, TrunkConfig):
         super(GPTForecastConfig, self).__post_init__()
         self.check_trunk()
 
+    @property
+    def context(self) -> int:
+        """The longest row of training: the window, and the steps after it."""
+        return self.window + self.horizon
+
 
 class GPTForecaster(Forecaster):
     """ŷ = V h_L + b, h_l = Block(h_{l-1}), h_0 = W x_t + b."""
@@ -162,7 +167,7 @@ class GPTForecaster(Forecaster):
         super().__init__()
         self.config = config
         D, p = config.hidden, config.dropout
-        self.context = config.window + config.horizon
+        self.context = config.context
         self.read = nn.Linear(config.inputs, D)  # W, b instead of an embedding
         self.positions = POSITIONS[config.positions](self.context, D)
         self.blocks = build_trunk(

@@ -24,6 +24,12 @@ class LanguageModel(Model):
     slides: bool = False
     """Whether a text longer than the context is read in windows; other models carry their state on."""
 
+    @property
+    def window(self) -> int | None:
+        """Tokens of a training window where nobody says: the context, also of a model that reads on beyond it."""
+        context: int | None = self.traits.context or getattr(self.config, "context", None)
+        return context if self.cuts == "windows" else None
+
     def start(self, rows: int) -> State:
         """Return the state before the first token."""
         raise TypeError(f"{type(self).__name__} does not implement start")

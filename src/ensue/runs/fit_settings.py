@@ -106,7 +106,7 @@ def check_new_folder(folder: RunFolder, settings: Settings, force: bool, ranks: 
         if own.is_relative_to(teacher) or teacher.is_relative_to(own):
             raise InputError("a student needs a folder apart from its teacher's", where=where, hint=hint)
     if ranks.first:  # which creates the folder, perhaps before the others get here
-        folder.check_free(force)
+        folder.check_free(force, resumable=True)
 
 
 def resumed_settings(folder: RunFolder, what: str, typed: dict[str, Any], budget: float, report: Report) -> Settings:

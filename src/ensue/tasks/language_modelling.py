@@ -263,8 +263,8 @@ class LanguageTask(Task):
         """Fill in the length of rows and how the text is cut."""
         if isinstance(settings.train, NGramTrainSettings):
             return super().complete_settings(settings, model, corpus)
-        train, context = settings.train, model.traits.context
-        length = train.length or (context if model.cuts == "windows" and context else TRAIN_LENGTH)
+        train = settings.train
+        length = train.length or model.window or TRAIN_LENGTH
         length = min(length, ADAPTER_LENGTH) if train.lora and not train.length else length
         self._check_adapters(settings, model)
         cut = model.cuts if train.cut == "auto" else train.cut

@@ -22,7 +22,7 @@ from ensue.data.documents import read_documents, read_train_and_valid
 from ensue.data.masking import DocumentTokens, MaskedBatches, MaskingOptions
 from ensue.data.sources import Source
 from ensue.data.splitting import evenly_spaced, split_at
-from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
+from ensue.data.tokenizers.encoder_fitting import ENCODER_KINDS, byte_encoder_tokenizer, fit_encoder_tokenizer
 from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import resolve_tokenizer
@@ -89,7 +89,7 @@ def check_has_mask(tokenizer: Tokenizer, where: str = "") -> EncoderTokenizer:
     """Return the tokenizer; raise InputError if it has no [MASK]."""
     if isinstance(tokenizer, EncoderTokenizer) and tokenizer.special_tokens.mask is not None:
         return tokenizer
-    raise InputError("this tokenizer has no mask", where=where, hint="use --tokenizer wordpiece, bpe or unigram")
+    raise InputError("this tokenizer has no mask", where=where, hint="use --tokenizer wordpiece, bpe, unigram or byte")
 
 
 def encoder_tokenizer(settings: EncoderTokenizerSettings, texts: Iterable[str], vocabulary: int) -> Tokenizer:
@@ -100,10 +100,11 @@ def encoder_tokenizer(settings: EncoderTokenizerSettings, texts: Iterable[str], 
     kind = resolve_tokenizer("wordpiece" if settings.kind == "auto" else settings.kind)
     if not isinstance(kind, str):
         return kind
-    if kind not in ("wordpiece", "bpe", "unigram"):
-        raise InputError(
-            f"a {kind} tokenizer has no special tokens for an encoder", hint="use wordpiece, bpe or unigram"
-        )
+    if kind == "byte":
+        return byte_encoder_tokenizer(settings.lowercase)
+    if kind not in ENCODER_KINDS:
+        what = f"a {kind} tokenizer has no special tokens for an encoder"
+        raise InputError(what, hint="use wordpiece, bpe, unigram or byte")
     size, least = settings.vocabulary or vocabulary, settings.min_count or 2
     return fit_encoder_tokenizer(kind, texts, size, least, settings.lowercase)
 

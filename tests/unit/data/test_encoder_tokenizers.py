@@ -18,7 +18,7 @@ from tokenizers import models, pre_tokenizers
 from ensue.core.errors import InputError
 from ensue.data.tokenizers import Tokenizer, load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.bert import BERT_SPECIAL_TOKENS, ROBERTA_SPECIAL_TOKENS
-from ensue.data.tokenizers.encoder_fitting import ENCODER_KINDS, fit_encoder_tokenizer
+from ensue.data.tokenizers.encoder_fitting import ENCODER_KINDS, byte_encoder_tokenizer, fit_encoder_tokenizer
 from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
 from ensue.data.tokenizers.subword import BYTE_ALPHABET, SubwordTokenizer
 
@@ -102,6 +102,14 @@ def test_byte_level_tokenizers_are_lossless_without_a_surcharge(kind: str) -> No
     text = "Tabs\tand  spaces \n\n ж🎈 <mask>"
     assert made.decode([made.special_tokens.start, *made.encode(text), made.end]) == text
     assert made.surcharge(text) == (0.0, 0)
+
+
+def test_a_byte_tokenizer_of_an_encoder_has_a_token_for_each_byte_and_special_tokens() -> None:
+    made = byte_encoder_tokenizer(lowercase=False)
+    text = "Tabs\tand  spaces \n\n ж🎈 <mask>"
+    ids = made.encode(text)
+    assert len(ids) == len(text.encode()) and made.decode(ids) == text
+    assert made.size == 256 + len(ROBERTA_SPECIAL_TOKENS) and made.special_tokens.mask == made.size - 1
 
 
 @pytest.mark.parametrize(("kind", "lowercase"), [("wordpiece", True), ("wordpiece", False), ("bpe", True)])

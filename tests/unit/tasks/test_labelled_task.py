@@ -16,7 +16,7 @@ from ensue.runs.build_model import build_model
 from ensue.runs.settings_resolution import resolve
 from ensue.tasks.labels.encoding import row_length
 from ensue.tasks.labels.labeller import Labeller, compute_logits
-from ensue.tasks.labels.task import batch_tokens, mean_loss, stratified_sample
+from ensue.tasks.labels.task import batch_tokens, held_out_examples, mean_loss, stratified_sample
 from ensue.tasks.table import task_of
 from ensue.train.label_objectives import LabelLoss
 from ensue.train.settings import LabelTrainSettings
@@ -67,6 +67,23 @@ def test_held_out_examples_are_evenly_spaced(tmp_path):
     assert (
         none.valid is None and task_of(resolve("bert", task="classify", layers=[{}])).evaluator(_, None, none) is None
     )
+
+
+@pytest.mark.parametrize("period", [2, 5, 10])
+def test_labels_that_alternate_are_all_among_the_held_out_examples(tmp_path, period):
+    lines = [f"text number {n}\tlabel{n % period}\n" for n in range(400)]
+    (tmp_path / "turns.tsv").write_text("text\tlabel\n" + "".join(lines))
+    _, corpus = read_corpus(tmp_path, **{"data.files": (str(tmp_path / "turns.tsv"),)})
+    found = Counter(one.label for one in corpus.valid_examples)
+    assert len(found) == period and sum(found.values()) == 40 and max(found.values()) - min(found.values()) <= 1
+    assert not {one.where for one in corpus.examples} & {one.where for one in corpus.valid_examples}
+
+
+def test_groups_stay_together_where_a_stratified_sample_is_held_out():
+    groups = [n // 2 for n in range(400)]
+    strata = ["ab"[group % 2] for group in groups]
+    held = held_out_examples(groups, strata, 0.1)
+    assert all(n ^ 1 in held for n in held) and Counter(strata[n] for n in held) == {"a": 20, "b": 20}
 
 
 def test_labels_of_held_out_examples_are_known(tmp_path):

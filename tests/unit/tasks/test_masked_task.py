@@ -143,6 +143,8 @@ def test_settings_that_do_not_fit_are_refused(tmp_path):
     settings, corpus, model = prepared(text(tmp_path / "t.txt", 6), **{"train.length": 64})
     with pytest.raises(InputError, match=r"train\.length = 64 is more than context = 32"):
         masked.TASK.complete_settings(settings, model, corpus)
+    _, corpus, _ = prepared(text(tmp_path / "t.txt", 6), **{"tokenizer.kind": "byte"})
+    assert corpus.tokenizer.size == 261
     for kind in ("char", "word"):
         with pytest.raises(InputError, match=f"a {kind} tokenizer has no special tokens"):
             prepared(text(tmp_path / "t.txt", 6), **{"tokenizer.kind": kind})

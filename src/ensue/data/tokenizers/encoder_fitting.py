@@ -54,6 +54,16 @@ def fit_encoder_tokenizer(
     return _fit_bytes(kind, texts, vocabulary, min_count, lowercase)
 
 
+def byte_encoder_tokenizer(lowercase: bool = True) -> EncoderTokenizer:
+    """A token for each byte, beside RoBERTa's special tokens: ``bpe`` that merges nothing.
+
+    >>> tokenizer = byte_encoder_tokenizer()
+    >>> tokenizer.size, len(tokenizer.encode("Bad bed"))
+    (261, 7)
+    """
+    return _fit_bytes("bpe", (), len(ROBERTA_SPECIAL_TOKENS) + len(BYTE_ALPHABET), 1, lowercase)
+
+
 def _fit_wordpiece(texts: Iterable[str], vocabulary: int, min_count: int, lowercase: bool) -> EncoderTokenizer:
     words = _count_words(texts, lowercase)
     letters, words = _alphabet(words, min_count)

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from ensue.core.forks import in_forked_process
 from ensue.core.torchrun import available_cores
 from ensue.data.tokenizers.word_scanning import (
     LINE_BREAK,
@@ -154,6 +155,9 @@ def count_words_parallel(
 def _pool(threads: int) -> ThreadPoolExecutor:
     """Return a thread pool that is kept for reuse."""
     return ThreadPoolExecutor(threads)
+
+
+in_forked_process(_pool.cache_clear)  # the threads are not there
 
 
 def _bytes(text: str | bytes) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,6 +63,10 @@ TUNED_WIDTH = 384
 BATCH_TOKENS, MOST_BATCH_TOKENS = 1000, 8000
 """The fewest and the most tokens of a batch where no setting says."""
 FEWEST_EXAMPLES = 16
+
+
+FEWEST_TO_COMPARE, MOST_APART = 8, 0.4
+"""Fewest held-out examples whose label shares are checked, and their largest distance from those of all examples."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -253,7 +257,7 @@ class LabelTask(Task):
         report_notes(notes, "and {} more notes", report)
         if not valid and data.holdout and len(train) > 1:
             share = min(data.holdout, MOST_HELD_OUT / len(train))
-            train, valid = split_at(train, evenly_spaced_groups(self.kind.groups(train), share))
+            train, valid = split_at(train, held_out_examples(self.kind.groups(train), self.kind.strata(train), share))
         if 0 < data.limit < len(train):
             seed = derive(settings.run.seed, "limit")
             train = [train[i] for i in stratified_sample(self.kind.strata(train), data.limit, seed)]
@@ -424,6 +428,30 @@ def batch_tokens(train: LabelTrainSettings, rows: LabelledRows) -> int:
 def _is_no_output(name: str) -> bool:
     """Return whether a layer of a body is not an output layer."""
     return "head" not in name
+
+
+def held_out_examples(groups: Sequence[Hashable], strata: Sequence[Any], share: float) -> list[int]:
+    """Return the indices of held-out examples: evenly spaced, groups together.
+
+    Labels that alternate in a file can have the period of these indices, so that all held-out ones are alike. Then a
+    stratified sample of the groups is held out instead.
+
+    >>> labels = ["good", "bad"] * 50
+    >>> Counter(labels[i] for i in held_out_examples(range(100), labels, 0.1))
+    Counter({'bad': 5, 'good': 5})
+    """
+    held = evenly_spaced_groups(groups, share)
+    if len(held) < FEWEST_TO_COMPARE:
+        return held
+    whole, part = Counter(strata), Counter(strata[i] for i in held)
+    if all(abs(part[key] / len(held) - count / len(strata)) <= MOST_APART for key, count in whole.items()):
+        return held
+    first = dict(zip(reversed(groups), reversed(strata)))
+    count = len({groups[i] for i in held})
+    chosen = stratified_sample(list(first.values()), count, 0)
+    names = list(first)
+    kept = {names[i] for i in chosen}
+    return [i for i, group in enumerate(groups) if group in kept]
 
 
 def stratified_sample(strata: Sequence[Any], count: int, seed: int) -> list[int]:
