@@ -201,7 +201,9 @@ def test_weights_survive_saving(name, values, tmp_path):
     tensors = load_file(tmp_path / "weights.safetensors")
     other.adopt(tensors) if hasattr(other, "adopt") else other.load_state_dict(tensors)
     tokens = torch.randint(VOCABULARY, (2, 6))
-    assert torch.equal(model(tokens).logits, other(tokens).logits)
+    assert all(torch.equal(value, other.state_dict()[key]) for key, value in model.state_dict().items())
+    # sums depend on where weights lie in memory, on some processors
+    torch.testing.assert_close(model(tokens).logits, other(tokens).logits, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "ngram"])

@@ -169,6 +169,41 @@ def test_a_wrong_mixer_or_option_is_refused_in_one_line(text, message):
         build_mixer(text, MixerConfig(width=8))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("full+local:span=17", "span = 17 is larger than the context, 16"),
+        ("full,sparse:stride=17", "stride = 17 is larger"),
+        ("bigbird:block=17", "block = 17 is larger"),
+        ("bigbird:block=8:window=3", "window = 3 blocks of 8 are larger"),
+        ("bigbird:window=3", "window = 3 blocks of 8 are larger"),
+        ("bigbird:block=4:global=5", "global = 5 blocks of 4 are larger"),
+        ("sinkhorn:block=17", "block = 17 is larger"),
+        ("reformer:chunk=17", "chunk = 17 is larger"),
+        ("routing:window=17", "window = 17 is larger"),
+        ("routing:clusters=17", "clusters = 17 is larger"),
+    ],
+)
+def test_a_window_larger_than_the_context_is_refused_by_the_settings_of_a_model(text, message):
+    with pytest.raises(InputError, match=message):
+        replace(GPT, attention=text, context=16)
+
+
+def test_a_window_as_large_as_the_context_and_every_default_are_accepted():
+    for text in (
+        "local:span=16",
+        "bigbird:block=8:window=2:global=2",
+        "sparse:stride=16",
+        "sinkhorn:block=16",
+        *MIXERS,
+    ):
+        if text != "linformer":
+            assert replace(GPT, attention=text, context=16).attention == text
+    assert BERTConfig(vocabulary=11, attention="linformer:rank=4", **SMALL | {"context": 4}).context == 4
+    with pytest.raises(InputError, match="rank = 5 is larger than the context, 4"):
+        BERTConfig(vocabulary=11, attention="linformer:rank=5", **SMALL | {"context": 4})
+
+
 def test_a_mixer_of_both_directions_is_refused_by_a_causal_model():
     with pytest.raises(InputError, match="both directions only"):
         GPTLanguageModel(replace(GPT, attention="linformer"))

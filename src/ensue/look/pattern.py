@@ -47,12 +47,15 @@ def pattern(names: Sequence[str], *, length: int = 64, head: int = 1, direction:
 
 
 def visible(name: str, length: int, causal: bool, seed: int) -> Tensor:
-    """Whether each position sees each in a mixer with random weights, (H, n, n)."""
+    """Whether each position sees each in a mixer with random weights, (H, n, n).
+
+    In float64, as products of many decays would be 0 in float32.
+    """
     with torch.random.fork_rng([]), torch.no_grad():
         torch.manual_seed(seed)
         config = MixerConfig(width=HEADS * HEAD_WIDTH, heads=HEADS, context=length, causal=causal)
-        mixer = build_mixer(name, config).eval()
-        weights = mixer(torch.randn(1, length, config.width), weights=True).weights
+        mixer = build_mixer(name, config).double().eval()
+        weights = mixer(torch.randn(1, length, config.width, dtype=torch.float64), weights=True).weights
     if weights is None:
         raise InputError(f"attention {name!r} has no weights to show", hint="`ensue systems attention` lists others")
     found: Tensor = weights[0].expand(HEADS, -1, -1) != 0

@@ -92,7 +92,7 @@ class TrunkConfig:
         check(self, "inner", self.inner >= 0, "0 or more")
         check_below_one(self, "dropout")
         for one in dict.fromkeys(one for layer in parse_turns(self.attention) for one in parse_heads(layer)):
-            check_mixer(one, self.directions)
+            check_mixer(one, self.directions, getattr(self, "context", 0))
         check(self, "feed", self.feed_kind in FEEDS, f"one of {', '.join(FEEDS)}")
         check(self, "norm", self.norm in NORMS, f"one of {', '.join(NORMS)}")
         parse_scaling(self.rope_scaling)

@@ -19,6 +19,8 @@ from ensue.nn.mixers.mixer import MIXERS, check_mixer
 ATTENTION = "attention"
 """The name that gives, instead of a system's cost, that of attentions."""
 FULL = "full"
+FIXED = {"local": "local:span=128", "linformer": "linformer:rank=128"}
+"""Options that by default are a share of the context: fixed, or time would grow with the square of the length."""
 LENGTHS = (512, 1024, 2048, 4096)
 MAX_LENGTH = 1 << 20
 ROUNDS = 3
@@ -49,12 +51,13 @@ def cost_attention(
     """The complexity of attentions, and with ``measure`` their time and memory at some lengths.
 
     ``names`` are values of the setting ``attention``; by default all that mix in this direction. Full attention is
-    always measured beside them, so that each has the length from which it is faster.
+    always measured beside them, so that each has the length from which it is faster. ``local`` and ``linformer`` have
+    the options of ``FIXED``, unless others are named.
     """
     if direction not in DIRECTIONS:
         raise InputError(f"direction = {direction!r}", hint="causal or both")
     known = [one["attention"] for one in attentions() if direction in one["directions"]]
-    chosen = list(dict.fromkeys([FULL, *(names or known)]))
+    chosen = list(dict.fromkeys(FIXED.get(name, name) for name in [FULL, *(names or known)]))
     for name in chosen:
         check_mixer(name, (direction,))
     sizes = sorted(set(lengths or LENGTHS))

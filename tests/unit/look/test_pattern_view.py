@@ -16,6 +16,16 @@ def test_the_pattern_of_local_attention_is_a_band():
     assert causal["seen"] == [[[max(0, t - 2), t + 1]] for t in range(10)]
 
 
+@pytest.mark.parametrize("name", ["bigbird", "reformer", "routing", "sparse", "local"])
+def test_a_sparse_attention_leaves_something_out_also_in_a_short_context(name):
+    assert pattern([name], length=256).numbers["share"] < 0.4  # of full attention it is 0.502
+
+
+def test_a_recurrence_sees_everything_before_however_fast_it_forgets():
+    for seed in (0, 1):
+        assert torch.equal(visible("mamba", 256, True, seed)[0], torch.ones(256, 256).tril().bool())
+
+
 def test_runs_are_the_positions_that_are_seen():
     row = torch.rand(200, generator=torch.Generator().manual_seed(0)) > 0.5
     rebuilt = torch.zeros(200, dtype=torch.bool)

@@ -205,7 +205,7 @@ def test_the_patterns_of_the_papers():
         ("sparse:kind=dense", "must be one of strided, fixed"),
         ("sparse:stride=-1", "must be 0 or more"),
         ("sparse:kind=fixed:c=0", "must be 1 or more"),
-        ("bigbird:block=0", "block = 0"),
+        ("bigbird:block=-1", "block = -1"),
         ("bigbird:global=-1", "global = -1"),
         ("bigbird:globe=1", "did you mean 'global'"),
     ],

@@ -132,7 +132,7 @@ def test_no_tokens_change_nothing():
     ("text", "message"),
     [
         ("reformer:buckets=3", "1 or even"),
-        ("reformer:chunk=0", "must be 1 or more"),
+        ("reformer:chunk=-1", "must be 1 or more"),
         ("reformer:rounds=0", "must be 1 or more"),
         ("reformer:after=1", "in both directions"),
         ("routing:clusters=-1", "must be 0 or more"),

@@ -62,7 +62,7 @@ def test_centroids_move_towards_the_mean_of_their_tokens_and_stay_of_unit_length
     query, key = torch.split(mixer._projected(x), [16, 16, 16], -1)[:2]
     tokens = torch.cat([torch.cat([one[0], one[1, :4]]) for one in (query, key)]).view(-1, 2, 8)[:, 0]
     nearest = (tokens @ before[0].T).argmax(-1)
-    mixer.after_update(1)
+    mixer.after_update(9)
     for cluster in range(3):
         own = tokens[nearest == cluster]
         expected = before[0, cluster]
@@ -70,8 +70,27 @@ def test_centroids_move_towards_the_mean_of_their_tokens_and_stay_of_unit_length
             expected = F.normalize(0.9 * expected + 0.1 * F.normalize(own.sum(0), dim=-1), dim=-1)
         torch.testing.assert_close(mixer.centroids[0, cluster], expected)
     moved = mixer.centroids.clone()
-    mixer.after_update(2)
+    mixer.after_update(10)
     assert (mixer.centroids == moved).all()
+
+
+def test_the_first_updates_bring_centroids_to_their_tokens():
+    mixer = built("routing:clusters=4", causal=False).train()
+    x = torch.randn(4, 64, 16)
+
+    def near():
+        """The mean cosine of tokens with their centroids."""
+        query, key = torch.split(mixer._projected(x), [16, 16, 16], -1)[:2]
+        tokens = F.normalize(torch.cat([query, key]).view(-1, 2, 8).transpose(0, 1), dim=-1)
+        return (tokens @ mixer.centroids.mT).amax(-1).mean().item()
+
+    before, distances = near(), []
+    for update in range(1, 20):
+        mixer(x)
+        mixer.after_update(update)
+        distances.append(near())
+    assert distances[-1] > before + 0.05
+    assert distances[-1] >= distances[0]
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -236,10 +236,10 @@ def test_the_sorting_network_learns():
 @pytest.mark.parametrize(
     ("text", "causal", "message"),
     [
-        ("sinkhorn:block=0", True, "must be positive"),
-        ("sinkhorn:iterations=0", True, "must be positive"),
-        ("sinkhorn:temperature=0", True, "must be positive"),
-        ("sinkhorn:temperature=nan", True, "must be positive"),
+        ("sinkhorn:block=-1", True, "must be 0 or more"),
+        ("sinkhorn:iterations=0", True, "iterations = 0"),
+        ("sinkhorn:temperature=0", True, "temperature = 0.0 positive"),
+        ("sinkhorn:temperature=nan", True, "temperature = nan positive"),
         ("sinkhorn:cut=2", True, "0 in a causal model"),
         ("sinkhorn:cut=-1", False, "must be 0 or more"),
     ],

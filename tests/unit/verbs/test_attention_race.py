@@ -69,6 +69,10 @@ def test_all_are_those_that_mix_in_the_directions_of_the_model():
     [
         ({"systems": ["gpt"], "attention": ["ful"]}, "did you mean 'full'"),
         ({"systems": ["gpt"], "attention": ["local:spam=1"]}, "did you mean 'span'"),
+        (
+            {"systems": ["gpt"], "attention": ["local:span=9"], "settings": {"context": 8}},
+            "span = 9 is larger than the",
+        ),
         ({"systems": ["rnn"], "attention": ["full"]}, "rnn has no attention to choose"),
         ({"systems": ["gpt"], "attention": ["full"], "match": "params"}, "exclude each other"),
     ],

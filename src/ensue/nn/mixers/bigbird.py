@@ -15,19 +15,23 @@ Legend: n tokens, L positions of a block, w blocks of the window, g global and r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.kernels.attention import attend_cached
 from ensue.kernels.pattern_attention import Common, Drawn, Part
-from ensue.nn.mixers.mixer import MixerConfig
+from ensue.nn.mixers.mixer import MixerConfig, block_size
 from ensue.nn.mixers.pattern import Blocks, PatternAttention
 
 
 class BigBird(PatternAttention):
     """Softmax attention to near, global and random blocks."""
 
+    lengths = ("block",)
     paper = "Zaheer et al., 2020"
     complexity = "O(n)"
     decoding = "O(1)"
@@ -36,16 +40,18 @@ class BigBird(PatternAttention):
         self,
         config: MixerConfig,
         *,
-        block: int = 64,
+        block: int = 0,
         window: int = 3,
         global_: int = 2,
         random: int = 3,
         base: float = 0.0,
     ) -> None:
+        """``block`` 0 means a sixteenth of the context, from 8 to 64."""
         super().__init__(config, base=base)
-        if min(block, window) < 1 or min(global_, random) < 0:
+        if window < 1 or min(block, global_, random) < 0:
             sizes = f"block = {block}, window = {window}, global = {global_}, random = {random}"
-            raise InputError(f"attention = bigbird: {sizes}; block and window must be 1 or more, the others 0 or more")
+            raise InputError(f"attention = bigbird: {sizes}; window must be 1 or more, the others 0 or more")
+        block = block or block_size(config.context)
         self.block, self.window, self.globals, self.random = block, window, global_, random
         self.after = 0 if self.causal else (window - 1) // 2
         self.before = window - 1 - self.after
@@ -53,6 +59,16 @@ class BigBird(PatternAttention):
         self.by_head = random > 0
         with torch.device("cpu"):  # also for a model that is built without storage
             self.register_buffer("seed", torch.randint(1 << 24, (1,)).float())  # a float: checkpoints can be averaged
+
+    @classmethod
+    def check_sizes(cls, name: str, context: int, options: Mapping[str, Any]) -> None:
+        super().check_sizes(name, context, options)
+        block = options.get("block") or block_size(context)
+        blocks = -(-context // block)
+        for key in ("window", "global"):
+            if options.get(key, 0) > blocks:
+                what = f"{key} = {options[key]} blocks of {block} are larger than the context, {context}"
+                raise InputError(f"attention = {name}: {what}", hint=f"use at most {blocks}, or a larger context")
 
     def random_blocks(self, blocks: Tensor) -> Tensor:
         """The random blocks of the blocks of queries (N,) in all heads, (H, N, r); −1 stands for none."""

@@ -38,6 +38,7 @@ class Linformer(SelfAttention):
 
     caps = False
     directions = ("both",)
+    lengths = ("rank",)
     paper = "Wang et al., 2020"
     complexity = "O(n · rank)"
     decoding = "none: it reads in both directions only"

@@ -31,6 +31,7 @@ class LocalAttention(PatternAttention):
 
     bounded = True
     caps = True
+    lengths = ("span",)
     paper = "Beltagy et al., 2020"
     complexity = "O(n · span)"
     decoding = "O(span)"

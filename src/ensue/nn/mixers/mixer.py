@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from keyword import iskeyword
@@ -87,12 +87,25 @@ class Mixer(nn.Module):
     """Whether its state stays as large however long the text is: decoding then costs the same for every token."""
     caps: ClassVar[bool] = False
     """Whether it can cap its scores (``MixerConfig.score_cap``)."""
+    lengths: ClassVar[tuple[str, ...]] = ()
+    """Options that count positions: none may be more than the context of a model."""
     paper: ClassVar[str] = ""
     """Where it is from, as in "Vaswani et al., 2017"."""
     complexity: ClassVar[str] = ""
     """How time and memory grow with n tokens, as in "O(n²)"."""
     decoding: ClassVar[str] = ""
     """How the time of one more token grows with the n before it, as in "O(n)"."""
+
+    @classmethod
+    def check_sizes(cls, name: str, context: int, options: Mapping[str, Any]) -> None:
+        """Raise InputError if an option that was given is too large for this context.
+
+        Defaults are not checked: they suit every context.
+        """
+        for key in cls.lengths:
+            if options.get(key, 0) > context:
+                what = f"attention = {name}: {key} = {options[key]} is larger than the context, {context}"
+                raise InputError(what, hint=f"use at most {context}, or a larger context")
 
     def start(self, rows: int) -> State | None:
         """The state before the first token; None for a mixer that has none."""
@@ -149,6 +162,17 @@ MIXERS = Table(
 """Mixers by name."""
 MAX_REPEATS = 1 << 16
 """How often a mixer can be repeated in a pattern."""
+
+
+def block_size(context: int) -> int:
+    """The positions of a block where nobody says: a sixteenth of the context, from 8 to 64.
+
+    So also in a short context an attention in blocks leaves something out.
+
+    >>> block_size(64), block_size(512), block_size(4096), block_size(0)
+    (8, 32, 64, 64)
+    """
+    return min(64, max(8, context // 16)) if context else 64
 
 
 def parse_heads(text: str) -> list[str]:
@@ -227,8 +251,11 @@ def build_mixer(text: str, config: MixerConfig) -> Mixer:
     return mixer
 
 
-def check_mixer(text: str, directions: Sequence[str]) -> tuple[type[Mixer], dict[str, Any]]:
-    """The class of a mixer and its options; raise InputError unless it has them and can mix in these directions."""
+def check_mixer(text: str, directions: Sequence[str], context: int = 0) -> tuple[type[Mixer], dict[str, Any]]:
+    """The class of a mixer and its options; raise InputError unless it has them and can mix in these directions.
+
+    With the ``context`` of a model, options that are larger than it are refused too.
+    """
     name, typed = parse_mixer(text)
     cls: type[Mixer] = MIXERS.load(name)
     if missing := set(directions) - set(cls.directions):
@@ -241,6 +268,8 @@ def check_mixer(text: str, directions: Sequence[str]) -> tuple[type[Mixer], dict
         if key not in known:
             raise unknown_name(f"option of attention {name!r}", key, known)
     values = {key: convert(f"attention.{key}", value, known[key]) for key, value in typed.items()}
+    if context:
+        cls.check_sizes(name, context, values)
     return cls, {f"{key}_" if iskeyword(key) else key: value for key, value in values.items()}
 
 

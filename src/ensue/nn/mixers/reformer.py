@@ -28,7 +28,7 @@ from ensue.core.errors import InputError
 from ensue.kernels.bucket_attention import Near
 from ensue.nn.layout import PADDED, Layout
 from ensue.nn.mixers.buckets import BucketAttention
-from ensue.nn.mixers.mixer import MixerConfig
+from ensue.nn.mixers.mixer import MixerConfig, block_size
 
 LARGEST_HASH = 64
 """More buckets than this are pairs of two hashes."""
@@ -37,15 +37,20 @@ LARGEST_HASH = 64
 class Reformer(BucketAttention):
     """Softmax attention to tokens with the same hash."""
 
+    lengths = ("chunk",)
     paper = "Kitaev et al., 2020"
     complexity = "O(n · rounds · chunk)"
     decoding = "O(rounds · chunk), and n comparisons"
 
     def __init__(
-        self, config: MixerConfig, *, rounds: int = 4, buckets: int = 0, chunk: int = 64, after: int = 0
+        self, config: MixerConfig, *, rounds: int = 4, buckets: int = 0, chunk: int = 0, after: int = 0
     ) -> None:
-        """``buckets`` 0 means context / chunk. In both directions ``after`` = 1 lets a chunk see the next one too."""
+        """``chunk`` 0 means a sixteenth of the context, from 8 to 64, and ``buckets`` 0 context / chunk.
+
+        In both directions ``after`` = 1 lets a chunk see the next one too.
+        """
         super().__init__(config)
+        chunk = chunk or block_size(config.context)
         buckets = buckets or 2 * max(1, math.ceil(config.context / (2 * max(1, chunk))))
         if rounds < 1 or chunk < 1 or buckets < 1 or (buckets % 2 and buckets > 1):
             what = f"rounds = {rounds} and chunk = {chunk} must be 1 or more, buckets = {buckets} 1 or even"

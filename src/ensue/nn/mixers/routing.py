@@ -1,9 +1,15 @@
-"""Routing Transformer: attention within clusters that k-means finds among queries and keys (Roy et al., 2020).
+"""Routing Transformer: attention within clusters that k-means finds among queries and keys (Roy et al., 2021).
 
     q = LayerNorm(x W_Q),   k = LayerNorm(x W_K),   v = x W_V                        norms without scale and bias
     Q_c, K_c = the ``window`` queries and keys nearest to centroid μ_c               by q · μ_c and k · μ_c
     y_i = mean over the c with i ∈ Q_c of Σ_{j ∈ K_c} softmax_j(q_i · k_j / √d) v_j W_O
     μ_c ← unit length of λ μ_c + (1 − λ) Σ of q and k nearest to μ_c (unit length)   after each update in training
+
+In the first updates λ is smaller, t / (t + 1) after update t, so that centroids find their tokens from the start: they
+are drawn at random, and with λ = 0.999 a short training would end before they moved. Sums have unit length, as in the
+authors' code; the paper adds them as they are. That code also adds a commitment loss to the model's, 10⁻⁴ times the
+mean squared distance of tokens from their centroids, which the paper does not have. It is left out: its gradient is
+about 10⁻⁵ of that of the model's loss.
 
 All vectors are equally long, so what is near a centroid has large scores with what else is near it. Clusters are
 balanced: each takes as many tokens, some tokens are in several, and one that is in none gets 0. With √n clusters time
@@ -41,7 +47,8 @@ CONTEXT = 256
 class Routing(BucketAttention):
     """Softmax attention within clusters of queries and keys, found by k-means while training."""
 
-    paper = "Roy et al., 2020"
+    lengths = ("clusters", "window")
+    paper = "Roy et al., 2021"
     complexity = "O(n √n)"
     decoding = "O(window), and n comparisons"
 
@@ -100,7 +107,8 @@ class Routing(BucketAttention):
     def after_update(self, updates: int) -> None:
         """Move centroids towards the mean of what was nearest to them since the last update."""
         centroids, sums = self.get_buffer("centroids"), self.get_buffer("sums")
-        moved = F.normalize(self.decay * centroids + (1 - self.decay) * F.normalize(sums, dim=-1), dim=-1)
+        decay = min(self.decay, updates / (updates + 1))
+        moved = F.normalize(decay * centroids + (1 - decay) * F.normalize(sums, dim=-1), dim=-1)
         used = (sums.norm(dim=-1, keepdim=True) > 0) & moved.isfinite().all(-1, keepdim=True)
         centroids.copy_(moved.where(used, centroids))
         sums.zero_()

@@ -38,7 +38,7 @@ from ensue.nn.block_frame import Frame, in_blocks
 from ensue.nn.key_value_cache import KeyValueCache
 from ensue.nn.layout import PADDED, Layout
 from ensue.nn.mixers.full import SelfAttention
-from ensue.nn.mixers.mixer import Mixed, Mixer, MixerConfig
+from ensue.nn.mixers.mixer import Mixed, Mixer, MixerConfig, block_size
 from ensue.nn.state import State, zeros_beside
 
 HIDDEN = -1e9
@@ -80,18 +80,25 @@ class SinkhornAttention(SelfAttention):
     """Softmax attention within a block and to a sorted one."""
 
     caps = False
+    lengths = ("block",)
     paper = "Tay et al., 2020"
     complexity = "O(n · block + n² / block)"
     decoding = "O(block), and O(n) once a block"
 
     def __init__(
-        self, config: MixerConfig, *, block: int = 64, cut: int = 0, iterations: int = 8, temperature: float = 0.75
+        self, config: MixerConfig, *, block: int = 0, cut: int = 0, iterations: int = 8, temperature: float = 0.75
     ) -> None:
-        """``iterations`` are those of Sinkhorn; ``temperature`` is τ."""
+        """``block`` 0 means a sixteenth of the context, from 8 to 64.
+
+        ``iterations`` are those of Sinkhorn; ``temperature`` is τ.
+        """
         super().__init__(config)
-        if block < 1 or iterations < 1 or not temperature > 0:
-            what = f"block = {block}, iterations = {iterations} and temperature = {temperature} must be positive"
+        if block < 0 or iterations < 1 or not temperature > 0:
+            what = (
+                f"block = {block} must be 0 or more, iterations = {iterations} and temperature = {temperature} positive"
+            )
             raise InputError(f"attention = sinkhorn: {what}")
+        block = block or block_size(config.context)
         if cut < 0 or (cut and config.causal):
             raise InputError(f"attention = sinkhorn: cut = {cut} must be 0 or more, and 0 in a causal model")
         if cut and config.score_bias is not None:

@@ -29,6 +29,7 @@ KINDS = ("strided", "fixed")
 class SparseAttention(PatternAttention):
     """Strided or fixed sparse attention. A stride of 0 is √context, rounded up."""
 
+    lengths = ("stride",)
     paper = "Child et al., 2019"
     complexity = "O(n √n)"
     decoding = "O(√n)"
