@@ -34,8 +34,8 @@ SHUTDOWN_TIMEOUT = 30
 """Seconds that requests have to finish after SIGINT or SIGTERM."""
 ABORT_AFTER = 27.0
 """Seconds after which requests that still run get an error, while there is time to send it."""
-FORCED_TIMEOUT = 2.0
-"""Seconds to send those errors after a second SIGINT."""
+FORCED_TIMEOUT = 5.0
+"""Seconds that clients have to read those errors after a second SIGINT."""
 POLL_INTERVAL = 0.05
 MAX_CACHED_WORDS = 2000
 """Words of prompts that a tokenizer's library caches: about 500 bytes each."""
@@ -70,8 +70,8 @@ class Server(uvicorn.Server):
             await asyncio.sleep(POLL_INTERVAL)
         if self.force_exit:
             await asyncio.to_thread(self.registry.close, 0.0)
-            deadline = time.monotonic() + FORCED_TIMEOUT
-            while self.server_state.tasks and time.monotonic() < deadline:
+            deadline, state = time.monotonic() + FORCED_TIMEOUT, self.server_state
+            while (state.tasks or state.connections) and time.monotonic() < deadline:  # a connection may have unsent bytes
                 await asyncio.sleep(POLL_INTERVAL)
 
 
