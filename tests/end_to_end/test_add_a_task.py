@@ -75,6 +75,6 @@ def test_a_run_of_a_task_of_another_package_resumes_to_the_bit(package, tmp_path
 def test_the_task_learns(package, tmp_path):
     data = tmp_path / "lines.txt"
     data.write_text("\n".join(a + b for a in "abc" for b in "abc"), encoding="utf-8")
-    settings = {"hidden": 64, "dropout": 0.0, "train.steps": 300, "train.lr": 3e-3}
+    settings = {"hidden": 64, "dropout": 0.0, "train.steps": 600, "train.lr": 2e-3}
     run = ensue.fit("reverse", data, settings=settings, out=tmp_path / "run")
     assert run.score(data).as_dict()["accuracy"] == 1

@@ -132,10 +132,20 @@ NAMES = [
     (("check", ".relative:Class"), "cannot import"),
     (("fit", "lstm", "hello", "--set", "system=gpt"), "setting 'system' is lstm, the first argument; write `ensue fit"),
     (("fit", "lstm", "hello", "--set", "data.hash=1"), "setting 'data.hash' follows from the text; leave it out"),
+    (("chat", "nowhere"), "`ensue get` fetches one"),
+    (("chat", "TEXT"), "is a file, not the folder of a run; `ensue convert`"),
     (("fit",), "fit what?"),
     (("fit", "lstm"), "no text to learn from"),
     (("race",), "race on what?"),
 ]
+
+
+def test_a_folder_without_a_model_cannot_be_converted():
+    Path("texts").mkdir()
+    Path("texts/story.txt").write_text("once")
+    refused(
+        "convert", "texts", "--out", "run", says="texts: holds no model: config.json is missing; name a run, or a Hug"
+    )
 
 
 @pytest.mark.parametrize(("words", "says"), NAMES, ids=[" ".join(words) for words, _ in NAMES])

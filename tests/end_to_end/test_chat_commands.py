@@ -1,10 +1,14 @@
 """`ensue get` with a package in a folder in place of an index, and `ensue chat` with what it fetched."""
 
 import base64
+import contextlib
 import hashlib
 import io
 import json
+import os
+import select
 import shutil
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -58,7 +62,10 @@ def test_weights_are_fetched_checked_and_converted(index):
     assert answer.code == 0 and answer.json["out"] == "runs/tiny", answer.err
     assert Path("runs/tiny/chat.jinja").read_text() == TEMPLATE
     assert "chat.jinja" in json.loads(Path("runs/tiny/manifest.json").read_text())
-    assert ensue("get", "tiny").code == 2  # it is there already
+    assert "Licence: none. Taken out of the package tiny-chat==1.0." in Path("runs/tiny/README.md").read_text()
+    again = ensue("get", "tiny")
+    assert again.code == 2 and again.err.endswith("is there already; --force replaces it, --out names another\n")
+    assert ensue("get", "tiny", "--force").out.splitlines()[-1] == "talk to it: ensue chat runs/tiny"
     assert ensue("score", "runs/tiny", "--text", "the rain fell", "--json").json["bits_per_byte"] > 0
 
 
@@ -95,12 +102,87 @@ def test_messages_are_answered_in_turns(run):
 
 
 def test_lines_from_a_pipe_are_messages_and_commands(run, monkeypatch):
-    lines = "/system be brief\nhello\n\n/save talk.json\n/nonsense\n/reset\nagain\n/quit\nnot read\n"
+    lines = "/system be brief\nhello\n\n/save talk.json\n/help\n/reset\nagain\n/quit\nnot read\n"
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
     answer = ensue("chat", run, "--max-tokens", 3, "--json")
     roles = [one["role"] for one in answer.json["messages"]]
     assert roles == ["system", "user", "assistant"] and answer.json["messages"][1]["content"] == "again"
     assert len(json.loads(Path("talk.json").read_text())["messages"]) == 3 and "/system TEXT" in answer.err
+
+
+def test_wrong_commands_are_named_and_the_conversation_goes_on(run, monkeypatch):
+    Path("folder").mkdir()
+    monkeypatch.setattr("sys.stdin", io.StringIO("/sav talk.json\n/save\n/save folder\n/reset \nhello\n"))
+    answer = ensue("chat", run, "--max-tokens", 2, "--json")
+    assert [one["role"] for one in answer.json["messages"]] == ["user", "assistant"], answer.err
+    unknown, missing, folder = answer.err.splitlines()
+    assert unknown == "error: unknown command '/sav'; did you mean '/save'?"
+    assert missing == "error: /save needs a file; write e.g. /save talk.json"
+    assert folder.startswith("error: folder: is a folder") and "--out" not in folder
+
+
+def test_another_system_prompt_keeps_the_conversation(run, monkeypatch):
+    lines = "/system be brief\nhello\n/system be long\nagain\n/save talk.json\n/system\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    said = ensue("chat", run, "--max-tokens", 2, "--json").json["messages"]
+    saved = json.loads(Path("talk.json").read_text())["messages"]
+    assert saved[0] == {"role": "system", "content": "be long"} and saved[1:] == said
+    assert [one["content"] for one in said if one["role"] == "user"] == ["hello", "again"]
+
+
+def test_a_terminal_is_told_what_commands_did(run, monkeypatch):
+    lines = "/system be brief\n/reset\n/save talk.json\n"
+    monkeypatch.setattr("sys.stdin", Typed(lines))
+    err = ensue("chat", run).err.splitlines()
+    assert err == ["the system prompt is changed", "the conversation starts anew", "wrote talk.json"]
+
+
+class Typed(io.StringIO):
+    """Lines that somebody types."""
+
+    def isatty(self):
+        return True
+
+
+def test_where_to_save_is_checked_before_the_conversation(run, monkeypatch):
+    Path("folder").mkdir()
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello\n"))
+    answer = ensue("chat", run, "--save", "folder")
+    assert answer.code == 2 and not answer.out and "is a folder" in answer.err and "--save" in answer.err
+
+
+def test_a_conversation_that_ends_with_an_error_is_saved(run):
+    answer = ensue("chat", run, "-m", "hello", "-m", "\udcff", "--max-tokens", 2, "--save", "talk.json")
+    assert answer.code == 2 and answer.err.count("\n") == 1
+    assert json.loads(Path("talk.json").read_text())["messages"][0] == {"role": "user", "content": "hello"}
+
+
+def test_lines_on_a_terminal_may_be_long_edited_and_pasted():
+    pty = pytest.importorskip("pty", reason="there are no pseudo-terminals here")
+    pytest.importorskip("readline")
+    code = "from ensue.cli.chat import _edit_lines; _edit_lines(); print('got', [input('> ') for _ in range(3)])"
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=follower, stdout=follower, stderr=subprocess.STDOUT, close_fds=True
+    )
+    os.close(follower)
+
+    def read():
+        assert select.select([leader], [], [], 60)[0], shown
+        return os.read(leader, 65536)
+
+    shown = b""
+    for keys in (b"helo\x1b[Dl\r", b"\x1b[200~one\ntwo\x1b[201~\r", b"x" * 5000 + b"\r"):
+        while not shown.endswith((b"> ", b"> \x1b[?2004h", b"\x1b[?2004h> ")):
+            shown += read()
+        os.write(leader, keys)
+        shown = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while part := read():
+            shown += part
+    os.close(leader)
+    assert process.wait() == 0
+    assert repr(["hello", "one\ntwo", "x" * 5000]).encode() in shown.replace(b"\r\n", b"")
 
 
 def test_a_turn_reads_only_what_is_new(run):

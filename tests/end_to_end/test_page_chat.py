@@ -134,6 +134,22 @@ def test_an_answer_is_stopped_and_repeated_and_a_message_edited(opened):
     assert texts(page) == ["the rain", first] and versions(page) == ["1/2", "1/2"]
 
 
+def test_half_a_character_is_dropped_where_an_answer_was_stopped(opened):
+    page = opened.open(SHORT)
+    script = """async (finish) => {
+        const { Reply } = await import("/page/chat_reply.js");
+        const node = { text: "", pieces: [], finish: "" }, reply = new Reply(node, () => {});
+        const token = (bytes) => ({ token: "x", logprob: 0, bytes, top_logprobs: [] });
+        const content = [token([97]), token([240, 159])];
+        reply.add({ choices: [{ logprobs: { content }, finish_reason: null }], usage: { completion_tokens: 2 } });
+        node.finish = finish;
+        reply.finish();
+        return node.text;
+    }"""
+    assert page.evaluate(script, "stopped") == "a"
+    assert page.evaluate(script, "length") == "a\ufffd"  # as the server's own text
+
+
 def test_errors_are_shown_with_a_way_to_try_again(opened):
     page = opened.open(SHORT)
     full = {"error": {"message": "too many completions are waiting"}}

@@ -419,8 +419,10 @@ def test_bodies_that_are_too_large_or_not_json_are_rejected(client):
     pieces = (b" " * 65536 for _ in range(40))
     chunked = client.post("/v1/completions", content=pieces, headers={"content-type": "application/json"})
     assert chunked.status_code == 413
-    broken = client.post("/v1/completions", content=b"{", headers={"content-type": "application/json"})
-    assert broken.status_code == 422 and broken.json()["error"]["type"] == "invalid_request_error"
+    for body, what in {b"{": "is not JSON", b"[]": "is not a JSON object", b"": "is empty"}.items():
+        wrong = client.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+        assert wrong.status_code == 422 and f"the body {what}" in wrong.json()["error"]["message"], wrong.text
+        assert wrong.json()["error"]["type"] == "invalid_request_error"
 
 
 def test_other_hosts_are_rejected_and_security_headers_are_set(client):
@@ -659,12 +661,17 @@ def test_a_second_sigint_ends_open_streams_with_an_error(runs):
     try:
         address = awaited(process)
         form = {"model": "lstm", "prompt": "the", "max_tokens": 4096, "n": 16, "temperature": 0, "stream": True}
-        with httpx.stream("POST", f"{address}/v1/completions", json=form, timeout=GIVE_UP) as response:
+        small = httpx.HTTPTransport(socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)])  # the server has to wait
+        with (
+            httpx.Client(transport=small, timeout=GIVE_UP) as client,
+            client.stream("POST", f"{address}/v1/completions", json=form) as response,
+        ):
             events = response.iter_lines()
             next(events)
             for _ in range(2):
                 process.send_signal(signal.SIGINT)
                 time.sleep(0.3)
+            time.sleep(0.5)  # a client that is slow to read
             rest = [line for line in events if line.startswith("data: ")]
         assert "shutting down" in rest[-2] and rest[-1] == "data: [DONE]"
         assert process.wait(GIVE_UP) == 130 and "Traceback" not in process.stderr.read()

@@ -6,6 +6,7 @@ import json
 import pytest
 from typed import ensue
 
+from ensue.cli.display import Display
 from ensue.core.escapes import escape_controls, unescape_field
 
 ESCAPE = "\x1b[2J"
@@ -113,3 +114,19 @@ def test_emoji_codes_and_markup_of_data_stay_as_they_are(tmp_path):
     assert answer.code == 0, answer.err
     assert "😄" not in answer.out + answer.err and ":smile:[red]" in answer.out
     assert ":smile:" in answer.err or "[red]three[/red]" in answer.err
+
+
+def test_long_work_without_a_terminal_says_how_far_it_is(monkeypatch, capsys):
+    monkeypatch.setattr("ensue.cli.display.LINE_INTERVAL", -1.0)
+    display = Display()
+    display("progress", {"done": 1, "total": 9})  # of no phase
+    display("phase", {"name": "scoring"})
+    display("progress", {"done": 3000, "total": 9000})
+    display("plan", {"first": True, "steps": 1, "step_seconds": 0.0, "threads": 1})
+    display("plan", {"first": True, "steps": 2, "step_seconds": 0.25, "threads": 1})
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "scoring: 3,000 of 9,000",
+        "the budget was over after 1 step",
+        "2 steps fit into the budget (250 ms each)",
+    ]

@@ -13,12 +13,19 @@ from typer import Argument, Exit, Option
 
 from ensue.cli.options import Force, Json, KeyValueCacheType, NoVerify, RunPath, Seed
 from ensue.cli.output import INTERRUPTED, print_json, print_line, print_table, warn
-from ensue.core.errors import InputError
+from ensue.core.errors import InputError, unknown_name
 from ensue.core.escapes import escape_controls
 
 LONG_MESSAGE = 4000
 """Characters of a message that take seconds to read."""
-HELP = "/system TEXT changes the system prompt, /reset starts anew, /save FILE writes the conversation, /quit ends"
+COMMANDS = {
+    "system": "/system TEXT changes the system prompt; without TEXT there is none",
+    "reset": "/reset starts anew, with the same system prompt",
+    "save": "/save FILE writes the conversation as JSON",
+    "help": "/help shows this list",
+    "quit": "/quit ends",
+}
+WELCOME = "Ctrl-C stops an answer, Ctrl-D ends, /help lists commands"
 
 
 def get(
@@ -38,6 +45,7 @@ def get(
     comes from the Hugging Face Hub, if the package huggingface-hub is installed.
     """
     from ensue.cli.display import Display
+    from ensue.core.run_folder import RunFolder
     from ensue.verbs.get import PUBLISHED
     from ensue.verbs.get import get as verb
 
@@ -48,7 +56,12 @@ def get(
         return
     with Display(quiet=as_json) as display:
         result = verb(name, out=out, weights=weights, force=force, report=display)
-    print_json({"out": str(result)}) if as_json else print_line(f"wrote {escape_controls(result)}")
+    if as_json:
+        print_json({"out": str(result)})
+        return
+    print_line(f"wrote {escape_controls(result)}")
+    if RunFolder(result).chat.exists():
+        print_line(f"talk to it: ensue chat {escape_controls(RunFolder(result).quoted)}")
 
 
 def chat(
@@ -74,24 +87,41 @@ def chat(
     from ensue.runs.load import load
     from ensue.search.sampling import Sampling
 
+    if save is not None and save.is_dir():  # said before a conversation that could not be kept
+        what = "is a folder, and should be a file"
+        raise InputError(what, where=str(save), hint="name a file, as in --save talk.json")
     how = Sampling(tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     loaded = load(run)
     loaded.use_cache_type(kv_cache)
     talk = Chat(loaded, system)
     turns = _Turns(talk, how, as_json)
-    if message:
-        for one in message:
-            turns.say(one)
-            if turns.interrupted:
-                break
-    else:
-        turns.loop()
-    if save is not None:
-        turns.save(save)
+    try:
+        if message:
+            for one in message:
+                turns.say(one)
+                if turns.interrupted:
+                    break
+        else:
+            turns.loop()
+    finally:  # also after an error: what was said is kept
+        if save is not None:
+            turns.save(save)
     if as_json:
         print_json({"messages": [one._asdict() for one in talk.messages], "answers": turns.answers})
     if message and turns.interrupted:
         raise Exit(INTERRUPTED)
+
+
+def _edit_lines() -> None:
+    """Let ``input`` edit a line, recall earlier ones, and take a pasted text of many lines as one message.
+
+    Without readline a terminal passes on no more than 4,096 characters of a line.
+    """
+    try:
+        import readline
+    except ImportError:  # as on Windows, whose console edits lines itself
+        return
+    readline.parse_and_bind("set enable-bracketed-paste on")
 
 
 class _Turns:
@@ -106,7 +136,8 @@ class _Turns:
     def loop(self) -> None:
         """Read messages until the end of the input."""
         if self.shown:
-            print_line(f"{HELP}\n")
+            _edit_lines()
+            print_line(f"{WELCOME}\n")
         while True:
             try:
                 line = input("> " if self.shown else "")
@@ -125,22 +156,37 @@ class _Turns:
 
     def command(self, name: str, rest: str = "") -> bool:
         """Run a command; return whether the conversation goes on."""
-        from ensue.data.chat_template import Message
-
         if name in ("quit", "exit"):
             return False
+        try:
+            self.confirm(self.run_command(name, rest.strip()))
+        except (InputError, OSError) as error:
+            warn(f"error: {error}")
+        return True
+
+    def run_command(self, name: str, rest: str) -> str:
+        """Run any other command; return what it did."""
+        if name == "help":
+            for line in COMMANDS.values():
+                warn(line)
+            return ""
         if name == "reset":
             self.talk.reset()
-        elif name == "system":
-            self.talk.messages = [Message("system", rest)] if rest else []
-        elif name == "save" and rest:
-            try:
-                self.save(Path(rest))
-            except (InputError, OSError) as error:
-                warn(f"error: {error}")
-        else:
-            warn(HELP)
-        return True
+            return "the conversation starts anew"
+        if name == "system":
+            self.talk.set_system(rest)
+            return "the system prompt is changed" if rest else "there is no system prompt now"
+        if name != "save":
+            raise unknown_name("command", f"/{name}", [f"/{known}" for known in COMMANDS])
+        if not rest:
+            raise InputError("/save needs a file", hint="write e.g. /save talk.json")
+        self.save(Path(rest))
+        return f"wrote {rest}"
+
+    def confirm(self, text: str) -> None:
+        """Say on a terminal what a command did."""
+        if text and self.shown:
+            warn(text)
 
     def say(self, text: str) -> None:
         """Send a message and print the answer as it comes; an interrupted answer stays in the conversation."""

@@ -61,6 +61,7 @@ def cost(
     as_json: Json = False,
 ) -> None:
     """estimate parameters, FLOPs, memory and time before training"""
+    from ensue.cli.display import Display
     from ensue.core.settings import parse_assignments
     from ensue.verbs.cost import cost as verb
 
@@ -70,20 +71,22 @@ def cost(
     if attention or lengths or measure or out is not None:
         raise InputError("--attention, --lengths, --measure and --out are for `ensue cost attention`")
 
-    result = verb(
-        system,
-        vocabulary=vocabulary,
-        preset=preset,
-        settings=parse_assignments(set_),
-        batch=batch,
-        length=length,
-        precision=precision,
-        recompute="blocks" if recompute else "",
-        ranks=ranks,
-        hardware=hardware,
-        utilisation=utilisation,
-        tokens=tokens,
-    )
+    with Display(quiet=as_json) as display:  # a large model takes a minute
+        display("phase", {"name": "counting operations"})
+        result = verb(
+            system,
+            vocabulary=vocabulary,
+            preset=preset,
+            settings=parse_assignments(set_),
+            batch=batch,
+            length=length,
+            precision=precision,
+            recompute="blocks" if recompute else "",
+            ranks=ranks,
+            hardware=hardware,
+            utilisation=utilisation,
+            tokens=tokens,
+        )
     if as_json:
         print_json(result)
     elif "layers" in result:

@@ -30,12 +30,16 @@ def pace(values: dict[str, Any]) -> str:
 
     >>> pace({"done": 3_000_000, "total": 12_500_000, "counts": "bytes", "per_second": 2_000_000, "left": 4.7})
     '3.0 of 12.5 MB · 2.0 MB/s · 5 s left'
+    >>> pace({"done": 7, "total": 30, "counts": "questions", "per_second": 0.31, "left": 74})
+    '7 of 30 questions · 0.31 questions/s · 1 min 14 s left'
     """
     if "per_second" not in values:
         return ""
     unit, scale, digits = ("MB", 1e6, 1) if values["counts"] == "bytes" else (values["counts"], 1, 0)
-    done, total, speed = (f"{values[name] / scale:,.{digits}f}" for name in ("done", "total", "per_second"))
-    return f"{done} of {total} {unit} · {speed} {unit}/s · {duration_in_words(values['left'])} left"
+    done, total = (f"{values[name] / scale:,.{digits}f}" for name in ("done", "total"))
+    speed = values["per_second"] / scale
+    shown = f"{speed:,.{digits}f}" if speed >= 10 else f"{speed:.2g}" if digits == 0 else f"{speed:.{digits}f}"
+    return f"{done} of {total} {unit} · {shown} {unit}/s · {duration_in_words(values['left'])} left"
 
 
 class Display:
@@ -92,7 +96,8 @@ class Display:
     def on_progress(self, values: dict[str, Any]) -> None:
         """Show the progress of a phase."""
         facts = pace(values)
-        self._advance(values["done"], values["total"], facts, f"{self.phase}: {facts}" if facts else "")
+        done, total = values["done"], values["total"]
+        self._advance(done, total, facts, f"{self.phase}: {facts or f'{done:,} of {total:,}'}" if self.phase else "")
 
     def _advance(self, done: int, total: int, facts: str, line: str) -> None:
         """Advance the bar; without one, print ``line`` if the last one was long ago."""
@@ -105,6 +110,9 @@ class Display:
     def on_plan(self, values: dict[str, Any]) -> None:
         """Print how many steps fit into the budget; later revisions show in the progress."""
         if not values["first"]:
+            return
+        if not values["step_seconds"]:  # the first step, whose time tells little, took all of it
+            self.print(f"the budget was over after {values['steps']:,} step{'s' * (values['steps'] != 1)}")
             return
         steps = "1 step fits" if values["steps"] == 1 else f"{values['steps']:,} steps fit"
         self.print(f"{steps} into the budget ({values['step_seconds'] * 1000:.0f} ms each)")

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+FEW = 6
+"""Names that are quickly read."""
+
 
 class InputError(ValueError):
     """Invalid input from the user.
@@ -98,8 +101,11 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
 
     >>> str(unknown_name("system", "ltsm", ["lstm", "gru"]))
     "unknown system 'ltsm'; did you mean 'lstm'?"
+    >>> str(unknown_name("rule", "worst", ["all", "best", "first"]))
+    "unknown rule 'worst'; available: all, best, first"
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    cutoff = 0.5 if len(names) > FEW else 0.65  # a short list helps more than a poor guess
+    near = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     hint = f"did you mean {near[0]!r}?" if near else f"available: {', '.join(names)}"
     return InputError(f"unknown {kind} {name!r}", hint=hint)

@@ -21,13 +21,13 @@ from ensue.core.errors import InputError, read_errors
 DISK_FULL_HINT = "free some space and try again (--resume continues a run)"
 DISK_ERRORS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), ("the disk is full", DISK_FULL_HINT)),
-    errno.EFBIG: ("this file would be larger than the limit here", "see `ulimit -f`, or choose another --out"),
+    errno.EFBIG: ("this file would be larger than the limit here", "see `ulimit -f`, or choose another path"),
     **dict.fromkeys(
-        (errno.EACCES, errno.EPERM, errno.EROFS), ("is not writable", "change its permissions, or choose another --out")
+        (errno.EACCES, errno.EPERM, errno.EROFS), ("is not writable", "change its permissions, or choose another path")
     ),
-    errno.EISDIR: ("is a folder, and should be a file", "remove it, or choose another --out"),
+    errno.EISDIR: ("is a folder, and should be a file", "remove it, or choose another path"),
     **dict.fromkeys(
-        (errno.ENOTDIR, errno.EEXIST), ("a part of this path is a file, not a folder", "choose another --out")
+        (errno.ENOTDIR, errno.EEXIST), ("a part of this path is a file, not a folder", "choose another path")
     ),
 }
 """Message and hint for errors of the file system."""

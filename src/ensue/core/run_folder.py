@@ -141,14 +141,17 @@ class RunFolder:
         """The path for a command line."""
         return shlex.quote(str(self.path))
 
-    def check_free(self, force: bool) -> None:
-        """Raise InputError if the folder is not empty, unless it is a run and ``force`` is True."""
+    def check_free(self, force: bool, resumable: bool = False) -> None:
+        """Raise InputError if the folder is not empty, unless it is a run and ``force`` is True.
+
+        ``resumable`` says that the command has --resume.
+        """
         if self.path.is_file():
             raise InputError("is a file, not a folder", where=str(self.path), hint="choose another --out")
         if not self.path.exists() or run_files.is_empty(self.path):
             return
         if not force:
-            hint = "--resume continues it, --force replaces it, --out names another"
+            hint = "--resume continues it, " * resumable + "--force replaces it, --out names another"
             raise InputError("is there already", where=str(self.path), hint=hint)
         self.check_deletable()
 
@@ -184,12 +187,12 @@ class RunFolder:
 
     def make(self, force: bool) -> None:
         """Create an empty folder for a new run; the lock file of an earlier one stays."""
-        self.check_free(force)
+        self.check_free(force, resumable=True)
         with disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             if any(self.path.iterdir()):
                 with self.lock():
-                    self.check_free(force)  # another process may have written a run since
+                    self.check_free(force, resumable=True)  # another process may have written a run since
                     run_files.delete_files(self.path, keep=run_files.LOCK)
 
     def check_resumable(self) -> None:
@@ -275,7 +278,11 @@ class RunFolder:
     def read_config(self) -> dict[str, Any]:
         """Read config.json; raise InputError if it is not ours or from a newer version."""
         if not self.path.exists():
-            raise InputError("there is no such run", where=str(self.path), hint="`ensue fit` makes one")
+            hint = "`ensue fit` trains one, `ensue get` fetches one"
+            raise InputError("there is no such run", where=str(self.path), hint=hint)
+        if self.path.is_file():
+            hint = "`ensue convert` makes a run of other tools' files"
+            raise InputError("is a file, not the folder of a run", where=str(self.path), hint=hint)
         if not self.config.exists():
             unfinished = self.settings.exists()
             hint = "resume it with `ensue fit … --resume`" if unfinished else "name a folder that `ensue fit` made"

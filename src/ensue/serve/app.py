@@ -67,7 +67,7 @@ def _add_error_handlers(app: FastAPI, names: PathNames) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         field, message = _best_error(error.errors())
-        return error_response(ApiError(422, f"{field or 'the body'}: {message}", param=field or None))
+        return error_response(ApiError(422, f"{field}: {message}" if field else message, param=field or None))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
@@ -76,6 +76,14 @@ def _add_error_handlers(app: FastAPI, names: PathNames) -> None:
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
         return error_response(ApiError(500, "internal server error; see the server's log"))  # uvicorn logs it
+
+
+BODY_ERRORS = {
+    "json_invalid": "the body is not JSON",
+    "missing": "the body is empty; send a JSON object",
+    "model_attributes_type": "the body is not a JSON object",
+}
+"""Messages about the whole body, by pydantic's types of errors."""
 
 
 def _best_error(errors: Sequence[Any]) -> tuple[str, str]:
@@ -87,7 +95,8 @@ def _best_error(errors: Sequence[Any]) -> tuple[str, str]:
     """
     same_field = [error for error in errors if error["loc"][:2] == errors[0]["loc"][:2]]
     best = max(same_field, key=lambda error: (error["type"] not in TYPE_ERRORS, len(error["loc"])))
-    return _field(best["loc"]), str(best["msg"])
+    field = _field(best["loc"])
+    return field, str(best["msg"]) if field else BODY_ERRORS.get(best["type"], f"the body: {best['msg']}")
 
 
 def _field(location: tuple[Any, ...]) -> str:

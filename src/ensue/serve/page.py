@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
+from ensue.core.forks import free_lock
 from ensue.serve.errors import ApiError
 
 FOLDER = Path(__file__).parent / "page"
@@ -77,7 +78,7 @@ def page_file(name: str) -> PageFile | None:
         return _read(name)
 
 
-_bundling = threading.Lock()
+_bundling = free_lock()
 
 
 @cache

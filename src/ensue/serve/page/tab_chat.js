@@ -8,7 +8,7 @@ import { settingsForm } from "./chat_settings.js";
 import { tokenBox } from "./chat_tokens.js";
 
 const ALTERNATIVES = 5; // most probable tokens that are shown beside each token
-const HINTS = { 400: "Edit a message to make it shorter, or start a new chat.", 401: "Reload the page to enter the key; nothing is lost.", 404: "Reload the page to see which models are served.", 413: "Edit the message to make it shorter.", 422: "Change the message or the settings." };
+const HINTS = { 400: "Edit a message to make it shorter, or start a new chat.", 401: "Reload the page to enter the key; nothing is lost.", 408: "Make the message shorter, or try again when the server has less to do.", 404: "Reload the page to see which models are served.", 413: "Edit the message to make it shorter.", 422: "Change the message or the settings." };
 const PRIVACY = "The conversation stays in this browser tab until you close the tab or press New chat. The server writes nothing of it to disk.";
 const PLACEHOLDER = "Message (Enter sends, Shift+Enter begins a line)";
 
