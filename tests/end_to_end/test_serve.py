@@ -661,7 +661,9 @@ def test_a_second_sigint_ends_open_streams_with_an_error(runs):
     try:
         address = awaited(process)
         form = {"model": "lstm", "prompt": "the", "max_tokens": 4096, "n": 16, "temperature": 0, "stream": True}
-        small = httpx.HTTPTransport(socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)])  # the server has to wait
+        small = httpx.HTTPTransport(
+            socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)]
+        )  # the server has to wait
         with (
             httpx.Client(transport=small, timeout=GIVE_UP) as client,
             client.stream("POST", f"{address}/v1/completions", json=form) as response,

@@ -20,6 +20,7 @@ from ensue.runs.run import Run
 from ensue.runs.stream_detokenizer import StreamDetokenizer
 from ensue.search.continuous_batching import DrawnToken, Row
 from ensue.serve.completion_choices import ChoiceBuilder, Echo, echo_of
+from ensue.serve.engine import EngineClosed
 from ensue.serve.errors import ApiError, error_body
 from ensue.serve.model_registry import ServedModel, api_error
 from ensue.serve.path_names import PathNames
@@ -145,9 +146,14 @@ async def choice_pieces(
     loop, engine = asyncio.get_running_loop(), model.engine()
     unfinished = {id(builder.row): builder for builder in builders}
 
+    def take(row: Row, token: DrawnToken | Exception) -> None:
+        while isinstance(token, EngineClosed) and not queue.empty():  # a slow client would not get to the error in time
+            queue.get_nowait()
+        queue.put_nowait((row, token))
+
     def deliver(row: Row, token: DrawnToken | Exception) -> None:
         if not loop.is_closed():
-            loop.call_soon_threadsafe(queue.put_nowait, (row, token))
+            loop.call_soon_threadsafe(take, row, token)
 
     try:
         engine.submit([builder.row for builder in builders], deliver, ahead)

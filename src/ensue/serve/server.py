@@ -71,7 +71,9 @@ class Server(uvicorn.Server):
         if self.force_exit:
             await asyncio.to_thread(self.registry.close, 0.0)
             deadline, state = time.monotonic() + FORCED_TIMEOUT, self.server_state
-            while (state.tasks or state.connections) and time.monotonic() < deadline:  # a connection may have unsent bytes
+            while (
+                state.tasks or state.connections
+            ) and time.monotonic() < deadline:  # a connection may have unsent bytes
                 await asyncio.sleep(POLL_INTERVAL)
 
 
