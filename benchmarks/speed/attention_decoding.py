@@ -4,8 +4,8 @@ python -m benchmarks.speed.attention_decoding [--positions 100,8192,100000] [--r
 
 A gpt of 4 layers of width 256 with 4 heads and random weights reads random tokens, and then writes 32 more, token by
 token, in turns with the others. Times are CPU time of one thread, and the fastest round counts, since other work on the
-machine only adds time. Full attention stops at ``FULL_MOST`` positions, since its cache would need gigabytes. ``state_megabytes`` is what each keeps
-of the text.
+machine only adds time. Full attention stops at ``FULL_MOST`` positions, since its cache would need gigabytes.
+``state_megabytes`` is what each keeps of the text.
 """
 
 from __future__ import annotations
