@@ -37,9 +37,7 @@ INITIALISERS = frozenset(
     ]
 )
 """Functions that set the values of a tensor, which a tensor without storage does not have."""
-ELEMENTWISE = frozenset(
-    ["add", "sub", "mul", "div", "neg", "pow", "__rpow__", "sin", "cos", "exp", "log", "double", "float"]
-)
+ELEMENTWISE = frozenset("add sub mul div neg pow __rpow__ __rsub__ sin cos exp expm1 log log1p double float".split())
 """Functions whose result is as large as their arguments together."""
 
 
@@ -57,6 +55,8 @@ class _WithoutValues(TorchFunctionMode):
             return torch.empty(_broadcast(*(part.shape for part in tensors)), dtype=tensors[0].dtype)
         if func in (torch.randn, torch.rand):
             return torch.empty(*args, **options)
+        if func is torch.randint:
+            return torch.empty(options.get("size", args[-1]), dtype=options.get("dtype") or torch.int64)
         if func is torch.arange:
             return _arange(*args, **options)
         if func is torch.stack:
