@@ -175,6 +175,11 @@ def test_rows_of_different_lengths_go_on_as_each_alone():
                         torch.testing.assert_close(one.y[row, :length], alone.y[0], atol=1e-10, rtol=0)
 
 
+def test_rows_that_begin_with_nothing_have_no_weights():
+    seen = mixer(block=2)(rand(2, 1, 16), None, Layout(torch.tensor([0, 0])), weights=True).weights
+    assert seen.shape == (2, 4, 1, 0)
+
+
 def test_a_token_within_a_block_sorts_nothing(monkeypatch):
     own, x = mixer(block=4), rand(1, 12, 16)
     calls = []

@@ -306,7 +306,7 @@ class SinkhornAttention(SelfAttention):
     def _spread(self, frame: Frame, seen: Tensor, size: int, found: Sorted | None) -> Tensor:
         """Weights of own and sorted columns (B, H, M, t, S) as those of all positions, (B, H, M·t, P)."""
         columns = frame.columns(size, seen.device)
-        whole = seen.new_zeros(*seen.shape[:4], int(columns.max()) + 1)
+        whole = seen.new_zeros(*seen.shape[:4], int(columns.max()) + 1 if size else 0)
         whole = whole.scatter(4, columns[:, None, :, None].expand_as(seen[..., :size]), seen[..., :size])
         if found is not None and found.share is not None:
             share = shared_heads(found.share, self.heads)
