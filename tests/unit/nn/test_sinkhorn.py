@@ -71,6 +71,10 @@ def test_rows_of_a_causal_one_sum_to_one_and_depend_on_nothing_later():
         assert not gradient[:, row + 1 :].any() and not gradient.triu(1).any()
 
 
+def test_the_gradients_of_a_causal_one_are_those_of_its_result():
+    assert torch.autograd.gradcheck(lambda logs: causal_sinkhorn(logs, 8), rand(2, 1, 5, 5).requires_grad_())
+
+
 def test_a_causal_one_prefers_blocks_that_were_not_used_yet():
     """Equal scores: the second row has used block 0 already, so it takes more of block 1."""
     share = causal_sinkhorn(torch.zeros(2, 2), 1)

@@ -341,7 +341,7 @@ def causal_sinkhorn(logs: Tensor, iterations: int) -> Tensor:
     A share is at least e^−40 of a row's largest one, so that no sum is zero.
     """
     later = torch.ones(logs.shape[-2:], dtype=torch.bool, device=logs.device).triu(1)
-    most = logs.detach().masked_fill(later, HIDDEN).amax(-1, keepdim=True)
+    most = logs.masked_fill(later, HIDDEN).amax(-1, keepdim=True)
     share = (logs - most).clamp(FAINT, 0.0).exp().masked_fill(later, 0.0)
     for _ in range(iterations):
         share = share / share.cumsum(-2).masked_fill(later, 1.0)
