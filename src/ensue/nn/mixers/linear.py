@@ -44,6 +44,7 @@ class FeatureAttention(SelfAttention):
     """φ(q)ᵀ Σ φ(k) vᵀ / φ(q)ᵀ Σ φ(k), with the feature map φ of a subclass."""
 
     caps = False
+    caches = False
     bounded = True
     complexity = "O(n)"
     decoding = "O(1)"
