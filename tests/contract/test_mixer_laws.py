@@ -170,6 +170,31 @@ def test_a_wrong_mixer_or_option_is_refused_in_one_line(text, message):
 
 
 @pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"attention": "bigbird:block=-1"}, "block = -1"),
+        ({"attention": "bigbird:block=-1:window=2"}, "block = -1"),
+        ({"attention": "full,performer:features=-1"}, "features = -1"),
+        ({"attention": "mamba:groups=3"}, "groups = 3"),
+        ({"attention": "full+local+linear"}, "cannot be divided among 3 mixers"),
+        ({"attention": "linear", "positions": "alibi"}, "cannot use positions=alibi"),
+        ({"attention": "linear", "attention_cap": 5.0}, "cannot cap its scores"),
+    ],
+)
+def test_what_a_constructor_refuses_the_settings_of_a_model_refuse(parts, message):
+    with pytest.raises(InputError, match=message):
+        replace(GPT, **parts)
+
+
+def test_checking_settings_draws_no_random_numbers_and_leaves_sizes_to_the_model():
+    before = torch.get_rng_state()
+    for name in ("performer", "bigbird", "reformer", "mamba"):
+        replace(GPT, attention=name)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert replace(GPT, hidden=4 << 40).hidden == 4 << 40
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("full+local:span=17", "span = 17 is larger than the context, 16"),

@@ -26,6 +26,17 @@ def lookers(tmp_path_factory):
     few = ("--set", "train.steps=2", "--set", "hidden=16", "--tokenizer", "word")
     for words in (
         ("bert", folder / "text.txt", *SMALL, "--set", "next_sentence=false", "--out", folder / "bert"),
+        (
+            "bert",
+            folder / "text.txt",
+            *SMALL,
+            "--set",
+            "next_sentence=false",
+            "--set",
+            "attention=linformer+full",
+            "--out",
+            folder / "linformer",
+        ),
         ("gpt", folder / "text.txt", *SMALL, "--tokenizer", "word", "--set", "context=32", "--out", folder / "gpt"),
         ("transformer", folder / "pairs.tsv", *SMALL, "--tokenizer", "word", "--out", folder / "transformer"),
         ("seq2seq", folder / "pairs.tsv", *few, "--out", folder / "seq2seq"),
@@ -51,11 +62,11 @@ def rows_add_up(weights):
     np.testing.assert_allclose(np.asarray(weights).sum(-1), 1, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["bert", "cls", "transformer", "seq2seq", "gpt", "gru", "tag"])
+@pytest.mark.parametrize("name", ["bert", "cls", "transformer", "seq2seq", "gpt", "gru", "tag", "linformer"])
 def test_every_model_that_attends_shows_where(name, lookers):
     run = lookers / name
     seen = ensue("look", "attention", run, "--text", TEXT, "--json").json
-    kinds = {"gpt": "causal", "gru": "causal", "bert": "full", "cls": "full", "tag": "full"}
+    kinds = {"gpt": "causal", "gru": "causal", "bert": "full", "cls": "full", "tag": "full", "linformer": "full"}
     assert seen["kind"] == kinds.get(name, "cross")
     for weights in seen["layers"].values():
         assert np.shape(weights)[1:] == (len(seen["tokens"]), len(seen["looked_at"]))

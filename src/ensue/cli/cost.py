@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from ensue.cli.options import Json, NoVerify, Preset, Set
+from ensue.cli.options import Json, NoVerify, Preset, Set, attention_names
 from ensue.cli.output import print_json, print_line, print_table
 from ensue.core.errors import InputError
 from ensue.core.escapes import escape_controls
@@ -45,8 +45,8 @@ def cost(
         float, Option(min=0, help="number of training tokens to estimate the time for, e.g. 300e9")
     ] = 0.0,
     attention: Annotated[
-        str, Option(metavar="NAME,…", help="with `attention`: which to compare", show_default="all")
-    ] = "",
+        str | None, Option(metavar="NAME,…", help="with `attention`: which to compare", show_default="all")
+    ] = None,
     lengths: Annotated[
         str, Option(metavar="N,N…", help="with `attention`: numbers of tokens", show_default="512,1024,2048,4096")
     ] = "",
@@ -68,7 +68,7 @@ def cost(
     if system == "attention":
         _attention(attention, lengths, direction, measure, set_, out, as_json)
         return
-    if attention or lengths or measure or out is not None:
+    if attention is not None or lengths or measure or out is not None:
         raise InputError("--attention, --lengths, --measure and --out are for `ensue cost attention`")
 
     with Display(quiet=as_json) as display:  # a large model takes a minute
@@ -96,7 +96,7 @@ def cost(
 
 
 def _attention(
-    names: str, lengths: str, direction: str, measure: bool, set_: list[str], out: Path | None, as_json: bool
+    names: str | None, lengths: str, direction: str, measure: bool, set_: list[str], out: Path | None, as_json: bool
 ) -> None:
     """Print what attentions cost."""
     from ensue.cli.display import Display
@@ -113,7 +113,7 @@ def _attention(
         raise InputError("lengths, hidden and heads are whole numbers", hint="--lengths 512,1024") from error
     with Display(quiet=as_json) as display:
         result = cost_attention(
-            [one.strip() for one in names.split(",") if one.strip()],
+            attention_names(names),
             lengths=numbers,
             measure=measure,
             width=width,

@@ -65,6 +65,14 @@ Horizon = Annotated[int | None, Option(min=1, help="forecast: number of steps to
 MAX_BEAM = 1000
 
 
+def attention_names(text: str | None) -> list[str]:
+    """The names of ``--attention``, separated by commas; none where it is not given."""
+    names = [name.strip() for name in (text or "").split(",") if name.strip()]
+    if text is not None and not names:
+        raise InputError("--attention names nothing", hint="for example --attention full,linear")
+    return names
+
+
 def check_beam(beam: int, nbest: int = 1) -> None:
     """Raise InputError for a beam or an n-best list that would not fit into memory."""
     if beam > MAX_BEAM:

@@ -218,8 +218,9 @@ def race(
         ),
     ] = Match.time,
     attention: Annotated[
-        str, Option(metavar="NAME,…", help="train each system with each of these attentions; all: every one it can use")
-    ] = "",
+        str | None,
+        Option(metavar="NAME,…", help="train each system with each of these attentions; all: every one it can use"),
+    ] = None,
     seeds: Annotated[int, Option(min=1, help="number of seeds to train each system with")] = 1,
     labels: Annotated[
         str, Option(metavar="N,N…", help="draw a learning curve: train on N labelled examples each time")
@@ -261,7 +262,7 @@ def race(
             systems=None if systems is None else _names(systems),
             budget=budget,
             match=match.value,
-            attention=_names(attention),
+            attention=options.attention_names(attention),
             seeds=seeds,
             labels=_label_counts(labels),
             begin_with=begin_with,

@@ -93,8 +93,9 @@ def sort_tokens(bucket: Tensor, real: Tensor | None, near: Near, dtype: torch.dt
     undo += row * (T + spare)
     around = (near.chunk, near.after * near.chunk)
     index = F.pad(F.pad(order + row // bucket.shape[2] * T, (0, spare)).flatten(), around)
-    position = F.pad(F.pad(order, (0, spare)).flatten(), around).to(dtype)
-    return Order(index, F.pad(code, around).to(dtype), position, undo.flatten(), rows * (T + spare) // near.chunk)
+    exact = torch.promote_types(dtype, torch.float32)  # bfloat16 has the same number for many buckets and positions
+    position = F.pad(F.pad(order, (0, spare)).flatten(), around).to(exact)
+    return Order(index, F.pad(code, around).to(exact), position, undo.flatten(), rows * (T + spare) // near.chunk)
 
 
 class _Chunks:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
 from ensue.core.errors import InputError
 from ensue.data.tokenizers.protocol import Tokenizer
@@ -214,7 +215,7 @@ def _self_attention(run: Run, text: str) -> AttentionWeights:
     if out.attention is None:
         raise _no_attention(run)
     names = _names(run.tokenizer, ids)
-    layers = [layer[0].float().numpy() for layer in out.attention]
+    layers = [_shares(layer[0].float()) for layer in out.attention]
     recurrent = isinstance(body, RecurrentLanguageModel | BidirectionalEncoder)
     return AttentionWeights(names, names, layers, kind, recurrent)
 
@@ -238,7 +239,14 @@ def _translation_attention(run: TranslationRun, text: str, target: str, part: st
     if encoder_layers is None:
         raise _no_attention(run, "'s encoder")
     names = _names(translator.source_tokenizer, source_ids)
-    return AttentionWeights(names, names, [layer[0].numpy() for layer in encoder_layers], "source")
+    return AttentionWeights(names, names, [_shares(layer[0]) for layer in encoder_layers], "source")
+
+
+def _shares(weights: torch.Tensor) -> np.ndarray:
+    """Weights (H, T, S); of a head that has negative ones (linformer) the shares of their absolute values."""
+    negative = (weights < 0).any(-1, keepdim=True).any(-2, keepdim=True)
+    shown: np.ndarray = torch.where(negative, F.normalize(weights, p=1, dim=-1).abs(), weights).numpy()
+    return shown
 
 
 def _names(tokenizer: Tokenizer, ids: np.ndarray) -> list[str]:

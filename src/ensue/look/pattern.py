@@ -13,7 +13,7 @@ from torch import Tensor
 from ensue.core.errors import InputError
 from ensue.look.chart_parts import COLOURS, MAX_MARKS, records, titled
 from ensue.look.view import View
-from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer, check_mixer, parse_mixer
+from ensue.nn.mixers.mixer import MIXERS, MixerConfig, build_mixer, check_heads, parse_heads, parse_mixer
 
 HEADS, HEAD_WIDTH = 4, 16
 MAX_LENGTH = 2048
@@ -32,11 +32,11 @@ def pattern(names: Sequence[str], *, length: int = 64, head: int = 1, direction:
     if not 1 <= head <= HEADS:
         raise InputError(f"--head {head} should be 1 to {HEADS}")
     (name,) = names
-    directions = MIXERS.load(parse_mixer(name)[0]).directions
-    chosen = direction or ("causal" if "causal" in directions else "both")
+    directions = [MIXERS.load(parse_mixer(one)[0]).directions for one in parse_heads(name)]
+    chosen = direction or ("causal" if all("causal" in one for one in directions) else "both")
     if chosen not in ("causal", "both"):
         raise InputError(f"--direction {chosen} should be causal or both")
-    check_mixer(name, (chosen,))
+    check_heads(name, (chosen,))
     seen = visible(name, length, chosen == "causal", seed)[head - 1]
     runs = [runs_of(row) for row in seen]
     if sum(map(len, runs)) > MAX_MARKS:
@@ -46,8 +46,8 @@ def pattern(names: Sequence[str], *, length: int = 64, head: int = 1, direction:
     return View(partial(pattern_chart, numbers, _depends_on_text(name, length, chosen == "causal")), numbers)
 
 
-def visible(name: str, length: int, causal: bool, seed: int) -> Tensor:
-    """Whether each position sees each in a mixer with random weights, (H, n, n).
+def visible(name: str, length: int, causal: bool, seed: int, text: int = 0) -> Tensor:
+    """Whether each position sees each in a mixer with random weights, (H, n, n), on one of its random texts.
 
     In float64, as products of many decays would be 0 in float32.
     """
@@ -55,7 +55,8 @@ def visible(name: str, length: int, causal: bool, seed: int) -> Tensor:
         torch.manual_seed(seed)
         config = MixerConfig(width=HEADS * HEAD_WIDTH, heads=HEADS, context=length, causal=causal)
         mixer = build_mixer(name, config).double().eval()
-        weights = mixer(torch.randn(1, length, config.width, dtype=torch.float64), weights=True).weights
+        texts = torch.randn(text + 1, length, config.width, dtype=torch.float64)
+        weights = mixer(texts[-1:], weights=True).weights
     if weights is None:
         raise InputError(f"attention {name!r} has no weights to show", hint="`ensue systems attention` lists others")
     found: Tensor = weights[0].expand(HEADS, -1, -1) != 0
@@ -64,7 +65,7 @@ def visible(name: str, length: int, causal: bool, seed: int) -> Tensor:
 
 def _depends_on_text(name: str, length: int, causal: bool) -> bool:
     """Whether another text has another pattern."""
-    return not torch.equal(*(visible(name, min(length, 256), causal, seed) for seed in (0, 1)))
+    return not torch.equal(*(visible(name, min(length, 256), causal, 0, text) for text in (0, 1)))
 
 
 def runs_of(row: Tensor) -> list[list[int]]:

@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 
 from ensue.core.errors import InputError
-from ensue.look.chart_parts import by_name, titled
+from ensue.look.chart_parts import COLOURS, DASHES, by_name, cycled, titled
 from ensue.look.label_curve import label_curve
 from ensue.look.view import View
 
@@ -85,11 +85,16 @@ def race_chart(record: RaceRecord) -> Any:
         for row in record.metrics.get(name, ())
         if "seconds" in row and (value := _measured(race, row, measure)) is not None
     ]
-    colour = by_name("system:N", order, "system, best first")
+    repeats = len(order) > len(COLOURS)  # some lines have the same colour, and another dash
+    legend = {"symbolType": "stroke", "symbolSize": 300} if repeats else {}
+    colour = by_name("system:N", order, "system, best first", **legend)
     x = alt.X("seconds:Q", title="seconds of training", scale=alt.Scale(zero=True, nice=False, padding=30))
     axis = f"{title}, held out ({'lower' if record.lower else 'higher'} is better)"
     y = alt.Y("value:Q", title=axis, scale=alt.Scale(zero=False, padding=30))
     progress = alt.Chart(alt.Data(values=lines)).mark_line(opacity=0.6).encode(x=x, y=y, color=colour)
+    if repeats:
+        looks = cycled(order, [DASHES[at // len(COLOURS) % len(DASHES)] for at in range(len(order))])
+        progress = progress.encode(strokeDash=alt.StrokeDash("system:N", sort=order, scale=looks, legend=None))
     size = alt.Size("megabytes:Q", title="size on disk, MB", scale=alt.Scale(range=[60, 900]))
     tips = ["system:N", alt.Tooltip("value:Q", title=title), "seconds:Q", "megabytes:Q"]
     dots = alt.Chart(alt.Data(values=points)).mark_circle(opacity=0.85)

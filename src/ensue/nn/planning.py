@@ -38,7 +38,24 @@ INITIALISERS = frozenset(
 )
 """Functions that set the values of a tensor, which a tensor without storage does not have."""
 ELEMENTWISE = frozenset(
-    ["add", "sub", "mul", "div", "neg", "pow", "__rpow__", "sin", "cos", "exp", "log", "double", "float"]
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "neg",
+        "pow",
+        "__rpow__",
+        "__rsub__",
+        "sin",
+        "cos",
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "double",
+        "float",
+    ]
 )
 """Functions whose result is as large as their arguments together."""
 
@@ -57,10 +74,8 @@ class _WithoutValues(TorchFunctionMode):
             return torch.empty(_broadcast(*(part.shape for part in tensors)), dtype=tensors[0].dtype)
         if func in (torch.randn, torch.rand):
             return torch.empty(*args, **options)
-        if func is torch.arange:
-            return _arange(*args, **options)
-        if func is torch.stack:
-            return _stack(*args, **options)
+        if func in SHAPED:
+            return SHAPED[func](*args, **options)
         return func(*args, **options)
 
 
@@ -80,6 +95,18 @@ def _stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
     shape = list(tensors[0].shape)
     shape.insert(dim % (len(shape) + 1), len(tensors))
     return torch.empty(shape, dtype=tensors[0].dtype)
+
+
+def _randint(*args: Any, **options: Any) -> torch.Tensor:
+    return torch.empty(options.get("size", args[-1]), dtype=options.get("dtype") or torch.int64)
+
+
+SHAPED: dict[Callable[..., Any], Callable[..., torch.Tensor]] = {
+    torch.arange: _arange,
+    torch.stack: _stack,
+    torch.randint: _randint,
+}
+"""Functions whose results have a shape that follows from their arguments."""
 
 
 @contextmanager

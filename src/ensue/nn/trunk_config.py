@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import ClassVar
 
+import torch
 from torch import nn
 
 from ensue.core.settings import Need, check, check_below_one, check_positive
@@ -18,6 +20,7 @@ from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
 from ensue.nn.gated_feed_forward import GATES, GatedFeedForward
 from ensue.nn.mixers.mixer import MixerConfig, build_mixer, check_mixer, parse_heads, parse_pattern, parse_turns
 from ensue.nn.norms import RMSNorm
+from ensue.nn.planning import without_storage
 from ensue.nn.positions import POSITIONS, LinearBias, parse_scaling
 from ensue.nn.reversible import ReversibleBlock
 from ensue.nn.trunk import Trunk
@@ -101,6 +104,22 @@ class TrunkConfig:
         check(self, "positions", positions in POSITIONS, f"one of {', '.join(POSITIONS)}")
         even = positions != "rotary" or (self.head_width or self.hidden // self.heads) % 2 == 0
         check(self, "heads", even, "such that the width of a head is even, for rotary positions")
+        self._check_mixers(positions)
+
+    def _check_mixers(self, positions: str) -> None:
+        """Build every mixer without storage: only a constructor knows all that its options can be."""
+        for direction in self.directions:
+            # errors of sizes, or of a mixer that needs storage, are those of the model's constructor
+            with suppress(RuntimeError, OverflowError, TypeError), torch.random.fork_rng([]), without_storage():
+                mixers = mixer_config(
+                    self,
+                    causal=direction == "causal",
+                    positions=positions,
+                    context=getattr(self, "context", 0),
+                    attention_cap=getattr(self, "attention_cap", 0.0),
+                )
+                for one in dict.fromkeys(parse_turns(self.attention)):
+                    build_mixer(one, mixers)
 
     @property
     def feed_kind(self) -> str:
@@ -138,6 +157,35 @@ def build_experts(config: TrunkConfig, experts: int, active: int, gate: str) -> 
     return Experts(EXPERT_GATES[gate](config.hidden, experts), many, active)
 
 
+def mixer_config(
+    config: TrunkConfig,
+    *,
+    causal: bool,
+    positions: str = "none",
+    context: int = 0,
+    attention_dropout: float = 0.0,
+    attention_cap: float = 0.0,
+    epsilon: float = 1e-5,
+) -> MixerConfig:
+    """What settings tell every mixer."""
+    return MixerConfig(
+        width=config.hidden,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_width=config.head_width,
+        causal=causal,
+        context=context,
+        dropout=attention_dropout,
+        rope_base=config.rope_base if positions == "rotary" else 0.0,
+        rope_scaling=config.rope_scaling,
+        bias=config.bias,
+        qkv_bias=config.qkv_bias,
+        qk_norm=partial(NORMS[config.norm][1], eps=epsilon) if config.qk_norm else None,
+        score_cap=attention_cap,
+        score_bias=LinearBias(config.heads) if positions == "alibi" else None,
+    )
+
+
 def build_trunk(
     config: TrunkConfig,
     *,
@@ -155,21 +203,14 @@ def build_trunk(
     ``positions`` are the model's: mixers apply rotary ones and linear biases. ``experts`` are their number, how
     many of them a token uses, and the gate.
     """
-    mixers = MixerConfig(
-        width=config.hidden,
-        heads=config.heads,
-        kv_heads=config.kv_heads,
-        head_width=config.head_width,
+    mixers = mixer_config(
+        config,
         causal=causal,
+        positions=positions,
         context=context,
-        dropout=attention_dropout,
-        rope_base=config.rope_base if positions == "rotary" else 0.0,
-        rope_scaling=config.rope_scaling,
-        bias=config.bias,
-        qkv_bias=config.qkv_bias,
-        qk_norm=partial(NORMS[config.norm][1], eps=epsilon) if config.qk_norm else None,
-        score_cap=attention_cap,
-        score_bias=LinearBias(config.heads) if positions == "alibi" else None,
+        attention_dropout=attention_dropout,
+        attention_cap=attention_cap,
+        epsilon=epsilon,
     )
 
     def block(attention: str) -> Block:

@@ -14,7 +14,7 @@ from ensue.core.events import Report, silent
 from ensue.look.saving import check_suffix, save_chart
 from ensue.look.scaling_chart import scaling_chart
 from ensue.measure.scaling import Growth, crossover, decode_seconds, make_mixer, step_bytes, step_seconds
-from ensue.nn.mixers.mixer import MIXERS, check_mixer
+from ensue.nn.mixers.mixer import MIXERS, check_heads
 
 ATTENTION = "attention"
 """The name that gives, instead of a system's cost, that of attentions."""
@@ -59,7 +59,7 @@ def cost_attention(
     known = [one["attention"] for one in attentions() if direction in one["directions"]]
     chosen = list(dict.fromkeys(FIXED.get(name, name) for name in [FULL, *(names or known)]))
     for name in chosen:
-        check_mixer(name, (direction,))
+        check_heads(name, (direction,))
     sizes = sorted(set(lengths or LENGTHS))
     if sizes[0] < 1 or sizes[-1] > MAX_LENGTH:
         raise InputError(f"lengths must be between 1 and {MAX_LENGTH:,}")

@@ -57,3 +57,16 @@ def test_drawing_leaves_the_random_numbers_alone_and_one_seed_gives_one_pattern(
 def test_wrong_requests_are_refused_in_one_line(names, how, message):
     with pytest.raises(InputError, match=message):
         pattern(names, **how)
+
+
+@pytest.mark.parametrize(("name", "by_content"), [("bigbird:block=4", False), ("local", False), ("reformer", True)])
+def test_only_what_depends_on_the_text_is_said_to(name, by_content):
+    (caption,) = [pattern([name], length=64).draw().to_dict()["title"]["subtitle"]]
+    assert ("depends on the text" in " ".join(caption)) is by_content
+
+
+def test_heads_of_different_kinds_have_their_own_patterns():
+    first, last = (pattern(["full+local:span=2"], length=8, head=head).numbers for head in (1, 4))
+    assert first["seen"] == [[[0, t + 1]] for t in range(8)]
+    assert last["seen"] == [[[max(0, t - 1), t + 1]] for t in range(8)]
+    assert pattern(["full+linformer"], length=8).numbers["direction"] == "both"

@@ -93,3 +93,8 @@ def test_float32_is_the_default_and_comes_back():
     assert torch.equal(steps(own, 5)[0], wanted)
     with pytest.raises(InputError, match="int3"):
         use_cache_type(own, "int3")
+
+
+@pytest.mark.parametrize(("attention", "layers"), [("linear", 0), ("retention", 0), ("linear,sinkhorn:block=8", 1)])
+def test_a_state_that_is_no_cache_has_no_type(attention, layers):
+    assert use_cache_type(model(attention=attention), "bf16") == layers

@@ -9,6 +9,7 @@ import torch
 from ensue.core.errors import InputError
 from ensue.kernels.attention import attention_weights
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
+from ensue.nn.layout import Layout
 from ensue.nn.mixers.mixer import MixerConfig, build_mixer
 from ensue.nn.mixers.performer import Performer, orthogonal_features
 
@@ -152,3 +153,21 @@ def test_evaluation_draws_nothing():
 def test_wrong_options_are_refused_in_one_line(options):
     with pytest.raises(InputError, match="must be 0 or more"):
         build_mixer(f"performer:{options}", CONFIG)
+
+
+@pytest.mark.parametrize("lengths", [None, torch.tensor([40, 0, 23])])
+def test_a_later_token_with_large_features_changes_nothing_before_it(lengths):
+    torch.manual_seed(0)
+    own = build_mixer("performer", replace(CONFIG, causal=True)).eval()
+    x = torch.randn(3, 40, 16) * torch.linspace(25, 1, 40)[:, None]  # small keys have large features
+    layout = Layout(lengths)
+    with torch.no_grad():
+        y, state, _ = own(x, None, layout)
+        torch.testing.assert_close(own(x[:, :20]).y[0], y[0, :20], atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(own(x, None, layout, weights=True).y, y)
+        after = own(x[:, :1], state).y
+        exact = own.double()
+        wanted = exact(x.double(), None, layout)
+        torch.testing.assert_close(y[0].double(), wanted.y[0], atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(y[2, :23].double(), wanted.y[2, :23], atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(after.double(), exact(x[:, :1].double(), wanted.state).y, atol=1e-3, rtol=1e-3)

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from ensue.core.errors import InputError
+from ensue.kernels.bucket_attention import Near, bucket_attention
 from ensue.nn.layout import Layout
 from ensue.nn.mixers.full import use_cache_type
 from ensue.nn.mixers.mixer import MixerConfig, build_mixer
@@ -142,3 +143,16 @@ def test_no_tokens_change_nothing():
 def test_options_out_of_range_are_refused_in_one_line(text, message):
     with pytest.raises(InputError, match=message):
         built(text)
+
+
+@pytest.mark.parametrize("slopes", [None, torch.tensor([0.02, 0.01])])
+@pytest.mark.parametrize("causal", [True, False])
+def test_many_buckets_stay_apart_in_bfloat16(causal, slopes):
+    torch.manual_seed(0)
+    query, value = torch.randn(2, 2, 2, 700, 8)
+    bucket = torch.randint(300, (2, 2, 1, 700))
+    near = Near(4, causal)
+    exact = bucket_attention(query, query, value, bucket, near, None, slopes)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = bucket_attention(query.bfloat16(), query.bfloat16(), value.bfloat16(), bucket, near, None, slopes)
+    assert (rough - exact).norm() < 0.02 * exact.norm()

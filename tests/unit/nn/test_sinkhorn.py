@@ -71,6 +71,10 @@ def test_rows_of_a_causal_one_sum_to_one_and_depend_on_nothing_later():
         assert not gradient[:, row + 1 :].any() and not gradient.triu(1).any()
 
 
+def test_the_gradients_of_a_causal_one_are_those_of_its_result():
+    assert torch.autograd.gradcheck(lambda logs: causal_sinkhorn(logs, 8), rand(2, 1, 5, 5).requires_grad_())
+
+
 def test_a_causal_one_prefers_blocks_that_were_not_used_yet():
     """Equal scores: the second row has used block 0 already, so it takes more of block 1."""
     share = causal_sinkhorn(torch.zeros(2, 2), 1)
@@ -173,6 +177,11 @@ def test_rows_of_different_lengths_go_on_as_each_alone():
                     after[row] = alone.state
                     for one in (mixed, again):
                         torch.testing.assert_close(one.y[row, :length], alone.y[0], atol=1e-10, rtol=0)
+
+
+def test_rows_that_begin_with_nothing_have_no_weights():
+    seen = mixer(block=2)(rand(2, 1, 16), None, Layout(torch.tensor([0, 0])), weights=True).weights
+    assert seen.shape == (2, 4, 1, 0)
 
 
 def test_a_token_within_a_block_sorts_nothing(monkeypatch):

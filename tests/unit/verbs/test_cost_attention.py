@@ -43,6 +43,14 @@ def test_local_and_linformer_have_fixed_sizes_unless_others_are_named(monkeypatc
     assert [one["attention"] for one in found] == ["full", "local:span=128", "linformer:rank=128", "local:span=4"]
 
 
+def test_heads_of_different_kinds_are_measured_too(monkeypatch):
+    monkeypatch.setattr(module, "ROUNDS", 1)
+    found = cost_attention(["linear+local:span=4"], lengths=[16], measure=True, width=16, heads=2)["measured"]
+    assert [one["attention"] for one in found] == ["full", "linear+local:span=4"]
+    with pytest.raises(InputError, match="both directions only"):
+        cost_attention(["linear+linformer"])
+
+
 def test_every_line_of_the_chart_has_its_name_and_a_look_of_its_own():
     measured = [
         {"attention": name, "lengths": (512, 1024), "seconds": (0.1, 0.2), "bytes": (10, 20), "decode_seconds": ()}

@@ -158,7 +158,7 @@ class BucketAttention(SelfAttention):
         last = last.flatten(2)  # (B, H, C · R), −1 where there are fewer
         index = last.clamp(min=0)[..., None].expand(-1, -1, -1, self.head_width)
         keys, values = (x.gather(2, index).to(query.dtype) for x in (cache.written_keys, cache.written_values))
-        apart = (column[:, None] - last).to(query.dtype)
+        apart = column[:, None] - last
         bias = (apart == 0) * -SELF if self.slopes is None else (apart == 0) * -SELF - self.slopes[:, None] * apart
         mask = last >= 0
         mask = mask | ~mask.any(-1, keepdim=True)  # padding sees something too, or it would be NaN

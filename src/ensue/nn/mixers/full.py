@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +46,8 @@ class SelfAttention(Mixer):
     paper = "Vaswani et al., 2017"
     complexity = "O(n²)"
     decoding = "O(n)"
+    caches: ClassVar[bool] = True
+    """Whether its state holds keys and values, if it is causal."""
     span = 0
     """How many positions a query sees, itself included; 0 means all. ``LocalAttention`` sets it."""
     cache_dtype: torch.dtype | None = None
@@ -202,7 +205,9 @@ def use_cache_type(model: nn.Module, name: str) -> int:
     """
     if name not in CACHE_TYPES:
         raise unknown_name("key–value cache", name, CACHE_TYPES)
-    layers = [module for module in model.modules() if isinstance(module, SelfAttention) and module.causal]
+    layers = [
+        module for module in model.modules() if isinstance(module, SelfAttention) and module.causal and module.caches
+    ]
     for layer in layers:
         layer.cache_dtype = CACHE_TYPES[name]
     return len(layers)

@@ -22,12 +22,17 @@ from torch.nn import functional as F
 
 from ensue.core.errors import InputError
 from ensue.kernels.attention import shared_heads
+from ensue.kernels.autograd_guards import visible
 from ensue.kernels.linear_scan import linear_scan
 from ensue.kernels.matmul import linear
 from ensue.nn.layout import PADDED, Layout
 from ensue.nn.mixers.full import SelfAttention
 from ensue.nn.mixers.mixer import Mixed, Mixer, MixerConfig
 from ensue.nn.state import State, zeros_beside
+
+RISE = 40.0
+"""How much larger than the first token's the largest logarithm of a feature may be: more, and sums of the first tokens
+would lose digits or be zero because of later ones."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,7 @@ class FeatureAttention(SelfAttention):
     """φ(q)ᵀ Σ φ(k) vᵀ / φ(q)ᵀ Σ φ(k), with the feature map φ of a subclass."""
 
     caps = False
+    caches = False
     bounded = True
     complexity = "O(n)"
     decoding = "O(1)"
@@ -93,7 +99,12 @@ class FeatureAttention(SelfAttention):
         key, value = (shared_heads(part, self.heads) for part in (key, value))
         real = None if layout.lengths is None else torch.arange(T, device=x.device) < layout.lengths[:, None]
         phi_q = self.query_features(query)
-        phi_k, scale = self._scaled_keys(key, real, state)
+        phi_k, scale, rise = self._scaled_keys(key, real, state)
+        halves = None
+        if state is not None and rise is not None and T > 1 and not visible() and not rise.is_meta and rise > RISE:
+            halves = self._in_halves(x, state, layout)
+            if not weights:
+                return halves
         if state is None:
             matrix, total = phi_k.transpose(-2, -1) @ value, phi_k.sum(2)
             y, size, after = phi_q @ matrix, phi_q @ total[..., None], None
@@ -107,24 +118,42 @@ class FeatureAttention(SelfAttention):
             after = FeatureState(matrix, total, scale, state.tokens + (T if real is None else real.sum(1)))
         y = (y / size.clamp(min=torch.finfo(y.dtype).tiny)).transpose(1, 2).flatten(2)
         seen = self._weights(phi_q, phi_k, size) if weights else None
-        return Mixed(linear(self.out, y), after, seen)
+        return Mixed(linear(self.out, y), after, seen) if halves is None else halves._replace(weights=seen)
 
-    def _scaled_keys(self, key: Tensor, real: Tensor | None, state: FeatureState | None) -> tuple[Tensor, Tensor]:
-        """φ(k) / exp(scale), zero at padding, and the scale (B, H), which keeps the largest feature so far at 1."""
+    def _in_halves(self, x: Tensor, state: FeatureState, layout: Layout) -> Mixed:
+        """Mix the first half of the tokens, then the second: each has a scale of its own."""
+        T, found = x.shape[1], list[Tensor]()
+        after: FeatureState | None = state
+        for part in (slice(0, T // 2), slice(T // 2, T)):
+            size = part.stop - part.start
+            lengths = None if layout.lengths is None else (layout.lengths - part.start).clamp(0, size)
+            positions = None if layout.positions is None else layout.positions[:, part]
+            y, after, _ = self.forward(x[:, part], after, Layout(lengths, positions))
+            found.append(y)
+        return Mixed(torch.cat(found, 1), after, None)
+
+    def _scaled_keys(
+        self, key: Tensor, real: Tensor | None, state: FeatureState | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """φ(k) / exp(scale), zero at padding, the scale (B, H), which keeps the largest feature so far at 1, and how
+        much it rises after the first token; None where nothing is scaled."""
         hidden = None if real is None else ~real[:, None, :, None]
         logs = self.log_key_features(key)
         before = key.new_zeros(key.shape[:2]) if state is None else state.scale
         if logs is None:
             phi = self.key_features(key)
-            return (phi if hidden is None else phi.masked_fill(hidden, 0.0)), before
+            return (phi if hidden is None else phi.masked_fill(hidden, 0.0)), before, None
         logs = logs if hidden is None else logs.masked_fill(hidden, float("-inf"))
-        scale = before
+        scale, rise = before, None
         if logs.numel():
             most = logs.detach().amax((-2, -1))
             fresh = torch.ones_like(most, dtype=torch.bool) if state is None else state.tokens[:, None] == 0
             scale = torch.where(fresh, most, torch.maximum(most, before))
             scale = torch.where(scale.isfinite(), scale, before)  # a row of padding
-        return (logs - scale[..., None, None]).exp(), scale
+            first = logs.detach()[:, :, 0].amax(-1)
+            first = torch.where(fresh, first, torch.maximum(first, before))
+            rise = torch.where(first.isfinite(), scale - first, 0.0).max()
+        return (logs - scale[..., None, None]).exp(), scale, rise
 
     def _weights(self, phi_q: Tensor, phi_k: Tensor, size: Tensor) -> Tensor:
         """φ(q_t) · φ(k_s) / Σ, the weights among these tokens, (B, H, T, T)."""

@@ -273,6 +273,12 @@ def check_mixer(text: str, directions: Sequence[str], context: int = 0) -> tuple
     return cls, {f"{key}_" if iskeyword(key) else key: value for key, value in values.items()}
 
 
+def check_heads(text: str, directions: Sequence[str], context: int = 0) -> None:
+    """``check_mixer`` of one mixer, or of each that shares the heads of a layer."""
+    for one in parse_heads(text):
+        check_mixer(one, directions, context)
+
+
 def options_of(cls: type[Any]) -> dict[str, Any]:
     """The options of a mixer's constructor and their types: its keyword-only parameters.
 

@@ -41,6 +41,7 @@ class DecayAttention(SelfAttention):
     """(silu(x W_G) ∘ Norm(S_tᵀ q_t / √d)) W_O,  S_t = g_t S_{t-1} + k_t v_tᵀ, with the decay g_t of a subclass."""
 
     caps = False
+    caches = False
     directions = ("causal",)
     bounded = True
     complexity = "O(n)"

@@ -306,7 +306,7 @@ class SinkhornAttention(SelfAttention):
     def _spread(self, frame: Frame, seen: Tensor, size: int, found: Sorted | None) -> Tensor:
         """Weights of own and sorted columns (B, H, M, t, S) as those of all positions, (B, H, M·t, P)."""
         columns = frame.columns(size, seen.device)
-        whole = seen.new_zeros(*seen.shape[:4], int(columns.max()) + 1)
+        whole = seen.new_zeros(*seen.shape[:4], int(columns.max()) + 1 if size else 0)
         whole = whole.scatter(4, columns[:, None, :, None].expand_as(seen[..., :size]), seen[..., :size])
         if found is not None and found.share is not None:
             share = shared_heads(found.share, self.heads)
@@ -341,7 +341,7 @@ def causal_sinkhorn(logs: Tensor, iterations: int) -> Tensor:
     A share is at least e^−40 of a row's largest one, so that no sum is zero.
     """
     later = torch.ones(logs.shape[-2:], dtype=torch.bool, device=logs.device).triu(1)
-    most = logs.detach().masked_fill(later, HIDDEN).amax(-1, keepdim=True)
+    most = logs.masked_fill(later, HIDDEN).amax(-1, keepdim=True)
     share = (logs - most).clamp(FAINT, 0.0).exp().masked_fill(later, 0.0)
     for _ in range(iterations):
         share = share / share.cumsum(-2).masked_fill(later, 1.0)
