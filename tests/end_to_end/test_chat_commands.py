@@ -157,6 +157,17 @@ def test_a_conversation_that_ends_with_an_error_is_saved(run):
     assert json.loads(Path("talk.json").read_text())["messages"][0] == {"role": "user", "content": "hello"}
 
 
+def test_an_interrupted_answer_says_where_the_conversation_is_saved(run, monkeypatch):
+    def interrupted(*_):
+        yield "the"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ensue.runs.chat.Chat.say", interrupted)
+    answer = ensue("chat", run, "-m", "hello", "--save", "talk.json")
+    assert answer.code == 130 and Path("talk.json").exists()
+    assert "the conversation is saved in talk.json" in answer.err and "no partial output" not in answer.err
+
+
 def test_lines_on_a_terminal_may_be_long_edited_and_pasted():
     pty = pytest.importorskip("pty", reason="there are no pseudo-terminals here")
     pytest.importorskip("readline")
@@ -294,6 +305,12 @@ def test_what_cannot_be_fetched_from_the_hub_is_said_in_one_line(monkeypatch):
     for name, wanted in {"hf:no/such": "404 Client Error", "hf:a": "hf:OWNER/NAME", "hf:../x": "hf:OWNER/NAME"}.items():
         answer = ensue("get", name)
         assert answer.code == 2 and wanted in answer.err and answer.err.count("\n") == 1
+
+    def offline(repo, **options):
+        raise OSError(f"We cannot find {'it, ' * 60}on disk. Please check your internet connection and try again.")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", offline)
+    assert "on disk); check its name" in ensue("get", "hf:no/such").err  # whole sentences only
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert "pip install huggingface-hub" in ensue("get", "hf:no/such").err
     assert "leave it out" in ensue("get", "smollm2", "--weights", "int8").err

@@ -13,6 +13,7 @@ import pytest
 from typed import TINY, ensue, finished, sentences, started
 
 import ensue as package
+from ensue.core.notes import note_once
 from ensue.data import text_pieces, tokens
 from ensue.runs.language import LanguageRun
 
@@ -102,6 +103,27 @@ def test_generate_accepts_the_old_names_of_its_options(runs):
     assert old.json == new.json and len(old.json["samples"]) == 2
     shown = ensue("generate", "--help").out
     assert "--max-tokens" in shown and "--tokens" not in shown.replace("--max-tokens", "") and "--n " not in shown
+
+
+def test_generate_says_when_the_prompt_is_longer_than_the_context(runs):
+    note_once.cache_clear()
+    said = ensue("generate", runs / "gpt", "--prompt", "the cat " * 200, "--max-tokens", 2).err
+    assert "note: the prompt has" in said and "the model sees the last" in said
+    for name, prompt in (("gpt", "the "), ("ngram", "the cat " * 200)):
+        assert "the model sees" not in ensue("generate", runs / name, "--prompt", prompt, "--max-tokens", 2).err
+
+
+def test_ctrl_c_while_the_command_is_loaded_is_one_line():
+    code = (
+        "import runpy, sys\n"
+        "class Slow:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'ensue.cli.main': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Slow())\n"
+        "runpy.run_module('ensue', run_name='__main__')\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    assert answer.returncode == 130 and answer.stderr.strip() == "ensue: stopped; no partial output was left behind"
 
 
 def test_generate_selects_the_best_of_several_texts_and_logs_all(runs):

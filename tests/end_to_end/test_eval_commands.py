@@ -251,6 +251,7 @@ def test_options_that_some_tasks_do_not_use_are_said(runs, choices):
         (("eval", "{run}"), "there is no task; name one"),
         (("eval", "{run}", "arithmetics"), "unknown task 'arithmetics'; did you mean 'arithmetic'?"),
         (("eval", "{run}", "piqa"), "piqa needs its data; add --data"),
+        (("eval", "{run}", "trivia", "--data", "nosuch"), "--data nosuch: there is no such file or folder"),
         (("eval", "{run}", "gone.jsonl"), "gone.jsonl"),
         (("eval", "{run}", "trivia", "--shots", "x"), "--shots 'x' is not a list of numbers"),
         (("eval", "{run}", "trivia", "--shots", "99"), "65 other examples to draw 99 shots from"),

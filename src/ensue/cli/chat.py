@@ -109,6 +109,9 @@ def chat(
     if as_json:
         print_json({"messages": [one._asdict() for one in talk.messages], "answers": turns.answers})
     if message and turns.interrupted:
+        if save is not None:
+            warn(f"\nensue: stopped; the conversation is saved in {save}", keep="\n")
+            raise SystemExit(INTERRUPTED)
         raise Exit(INTERRUPTED)
 
 

@@ -49,6 +49,8 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:
         number = error.errno if isinstance(error, OSError) else _wrapped_number(error)
+        if isinstance(error, FileNotFoundError) and error.filename and Path(error.filename).parent == path.parent:
+            raise InputError("cannot be created", where=str(path), hint="choose another path") from error
         if number not in DISK_ERRORS:
             raise
         what, hint = DISK_ERRORS[number]

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from ensue.core.errors import InputError
+from ensue.core.notes import note_once
 from ensue.data.bias_items import BiasSet, GroupPrompt, StereotypePair
 from ensue.data.coreference_sets import NUMBERED, STATS, read_winobias, read_winogender
 from ensue.data.lines import read_lines
@@ -24,6 +25,8 @@ from ensue.data.tables import ColumnRole, TableSchema, read_table
 
 HINT = "give a file of CrowS-Pairs, WinoBias, Winogender or BOLD"
 SAMPLE_LINES = 5
+SHOWN_FILES = 5
+"""Names of files in a note."""
 
 
 def read_bias_sets(source: str | Path) -> list[BiasSet]:
@@ -39,6 +42,9 @@ def read_bias_sets(source: str | Path) -> list[BiasSet]:
     files = [file for file in files if not (kinds[file] == "WinoBias" and file.name.startswith("anti"))]
     if not files:
         raise InputError("no file in this folder measures bias", where=str(source), hint=HINT)
+    if others := [file.name for file, kind in kinds.items() if not kind]:
+        shown = ", ".join(others[:SHOWN_FILES]) + ", …" * (len(others) > SHOWN_FILES)
+        note_once(f"{source}: not read, because they are none of the sets known here: {shown}")
     return _merged([_read_file(file) for file in files])
 
 

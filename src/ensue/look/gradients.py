@@ -19,8 +19,9 @@ from ensue.runs.run import Run
 
 CAPTION = (
     "How much the loss J_t at token t depends on the state h_k at an earlier token k: the median over all t of a text. "
-    "A straight line is exponential decay. The band holds the middle 80 %; dashed is the bound from the Jacobian norms."
+    "A straight line is exponential decay. The band holds the middle 80 %"
 )
+BOUND_CAPTION = "; dashed is the bound from the Jacobian norms"
 NORM = "gradient norm ‖∂J_t/∂h_k‖ (logarithmic)"
 MIN_NORM = 1e-40
 """Smaller norms are not drawn."""
@@ -58,7 +59,7 @@ def flow_chart(runs: list[dict[str, Any]]) -> Any:
     y = alt.Y("median:Q", title=NORM, scale=scale, axis=alt.Axis(format="~e"))
     norms = [alt.Tooltip(f"{name}:Q", format=".3e") for name in ("median", "mean")]
     tips = ["run:N", "what:N", "distance:Q", *norms, alt.Tooltip("places:Q", title="pairs (t, k)")]
-    kinds = dashes("what:N", ("gradient", "bound"), "")
+    kinds = dashes("what:N", ("gradient", "bound") if limits else ("gradient",), "")
     band = alt.Chart(records(lines)).mark_area(opacity=0.18, clip=True)
     drawn = alt.Chart(records([*lines, *limits])).mark_line(strokeWidth=2, clip=True)
     chart = alt.layer(
@@ -66,7 +67,8 @@ def flow_chart(runs: list[dict[str, Any]]) -> Any:
         drawn.encode(x=x, y=y, color=colour, strokeDash=kinds, tooltip=tips),
     )
     facts = summary(runs)
-    return titled(chart, "Gradient norm by distance", f"{CAPTION} {facts}", facts, width=640, height=400)
+    caption = f"{CAPTION}{BOUND_CAPTION * bool(limits)}. {facts}"
+    return titled(chart, "Gradient norm by distance", caption, facts, width=640, height=400)
 
 
 def _row(run: dict[str, Any], what: str, row: dict[str, float]) -> dict[str, Any]:

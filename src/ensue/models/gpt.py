@@ -202,7 +202,7 @@ class GPTLanguageModel(LanguageModel):
             return self._step(tokens, before, lengths, want) or self._read(tokens, before, lengths, want)
         self._check_slide(before, tokens, want)
         if lengths is None and before.trunk.clock.even:
-            hidden, after = self._slide(tokens, before)
+            hidden, after = self._slide(tokens, before, only_last={"logits", "hidden"}.isdisjoint(want))
         else:
             hidden, after = self._slide_rows(tokens, before, lengths)
         return answer(self.logits, hidden, after, lengths, want)
@@ -254,14 +254,21 @@ class GPTLanguageModel(LanguageModel):
                 f"attention is shown within one window of {self.config.context} tokens; this text has {size}"
             )
 
-    def _slide(self, tokens: Tensor, state: GPTState) -> tuple[Tensor, GPTState]:
-        """Read past the window, all rows at the same position: fill it, read its newer half again, and repeat."""
+    def _slide(self, tokens: Tensor, state: GPTState, only_last: bool = False) -> tuple[Tensor, GPTState]:
+        """Read past the window, all rows at the same position: fill it, read its newer half again, and repeat.
+
+        A window starts from its tokens alone. So ``only_last``, for the hidden state of the last token and the state
+        after it, reads only the last window.
+        """
         context, hidden = self.config.context, []
+        half = context // 2
+        new = context - half
+        if only_last and (slides := -(-(state.trunk.clock.used + tokens.shape[1] - context) // new)) > 0:
+            tokens = torch.cat([state.tokens, tokens], dim=1)[:, slides * new :]
+            state, tokens = self._start_from(tokens[:, :half]), tokens[:, half:]
         while tokens.shape[1]:
             if state.trunk.clock.used == context:
-                kept, state = state.tokens[:, context - context // 2 :], self.start(len(tokens))
-                if kept.shape[1]:
-                    state = self._read(kept, state, None, ("hidden",)).state  # type: ignore[assignment]
+                state = self._start_from(state.tokens[:, new:])
             fits = context - state.trunk.clock.used
             piece, tokens = tokens[:, :fits], tokens[:, fits:]
             output = self._read(piece, state, None, ("hidden",))
@@ -269,6 +276,11 @@ class GPTLanguageModel(LanguageModel):
             state = output.state
             hidden.append(output.hidden)
         return torch.cat(hidden, dim=1), state
+
+    def _start_from(self, tokens: Tensor) -> GPTState:
+        """Return the state of a window that begins with ``tokens``, of which there may be none."""
+        state: Any = self.start(len(tokens))
+        return self._read(tokens, state, None, ("hidden",)).state if tokens.shape[1] else state  # type: ignore[return-value]
 
     def _slide_rows(self, tokens: Tensor, state: GPTState, lengths: Tensor | None) -> tuple[Tensor, GPTState]:
         """Read past the window, rows at different positions: one row at a time."""

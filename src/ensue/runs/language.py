@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
+from ensue.core.notes import note_once
 from ensue.data.sources import Source
 from ensue.data.tokenizers.protocol import encode_utf8
 from ensue.data.tokens import TokenizedText, tokenize, tokenize_text
@@ -97,6 +98,10 @@ class LanguageRun(Run):
         """Sample continuations of a prompt; ``options`` are those of ``ensue.search.sampling.Sampling``."""
         self._check_steps("generate text")
         ids = prompt_tokens(self.tokenizer, prompt, self.direction)
+        context = self.model.traits.context
+        if getattr(self.model, "slides", False) and context and len(ids) > context:
+            seen = f"{context // 2:,} to {context:,}"
+            note_once(f"the prompt has {len(ids):,} tokens; the model sees the last {seen}")
         samples = sample(self.model_for(int8), ids, Sampling(**options), stop_tokens(self))
         return [Text(self._decode(ids[1:].tolist(), one.tokens), one) for one in samples]
 

@@ -144,7 +144,10 @@ def report_step(training: Training, progress: Progress, loss: float) -> None:
     steps = training.plan.steps
     values: dict[str, Any] = {"step": progress.step, "steps": steps, "loss": loss}
     values |= {"tokens_per_second": progress.tokens / progress.seconds, "counts": training.item_name}
-    values |= {"left": (steps - progress.step) * (progress.seconds + progress.overhead) / progress.step}
+    left = (steps - progress.step) * (progress.seconds + progress.overhead) / progress.step
+    if training.pace is not None and not training.pace.first_plan:  # the number of steps is not known yet
+        left = min(left, max(training.pace.budget - training.pace.spent, 0.0))
+    values |= {"left": left}
     training.report("step", values)
 
 

@@ -64,6 +64,8 @@ def eval(
     chosen = EvalOptions(**options)
     counts = _shot_counts(shots)
     folder = EvalFolder(None if out is None else Path(out), force=force, resume=resume)
+    if data is not None and not Path(data).exists():  # also where no task needs it
+        raise InputError("there is no such file or folder", where=f"--data {data}", hint="name an existing one")
     found = [find_task(name, data) for name in _names(tasks)]
     pool = None if not chosen.shots_from else find_task(chosen.shots_from, data)
     check_tasks(found, execute)

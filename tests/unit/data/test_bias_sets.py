@@ -125,6 +125,13 @@ def test_winobias_files_must_fit_together(tmp_path):
         read_bias_sets(path)
 
 
+def test_files_of_a_folder_that_are_not_read_are_named(tmp_path, caplog):
+    write(tmp_path / "bold_gender_prompt.json", json.dumps(PROMPTS))
+    write(tmp_path / "winomt.txt", "male\t1\tThe developer argued.\tdeveloper\n")
+    assert len(read_bias_sets(tmp_path)) == 1
+    assert "not read" in caplog.text and "winomt.txt" in caplog.text and "bold" not in caplog.text
+
+
 def test_a_folder_without_a_set_is_refused(tmp_path):
     write(tmp_path / "x.txt", "text\n")
     with pytest.raises(InputError, match="no file in this folder measures bias"):

@@ -126,7 +126,7 @@ def test_a_damaged_header_is_refused_or_read_in_bounds(tmp_path, seed):
         (lambda data: data[:4] + struct.pack(">I", 3) + data[8:], "big-endian"),
         (lambda data: data[:8] + struct.pack("<Q", 2**62) + data[16:], "for which the file is too short"),
         (lambda data: data[:-70], "it ends within"),
-        (lambda data: b"", "cannot be read"),
+        (lambda data: b"", "the file is empty; download it again"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path, change, why):

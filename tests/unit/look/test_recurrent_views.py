@@ -44,6 +44,13 @@ def test_gradients_of_several_runs_are_drawn_and_described(runs, tmp_path):
     json.dumps(seen.numbers, allow_nan=False)
 
 
+def test_a_bound_is_named_only_where_one_is_drawn(runs, tmp_path):
+    for name, bounded in (("lstm", True), ("gpt", False)):
+        look("gradients", [runs / name], text=TEXT, out=tmp_path / "flow.svg")
+        drawn = (tmp_path / "flow.svg").read_text()
+        assert ("dashed is" in drawn) is bounded and (">bound<" in drawn) is bounded
+
+
 def test_layers_can_be_chosen_and_a_lower_one_has_no_bound(runs):
     (low,) = look("gradients", [runs / "lstm"], text=TEXT, layer=1).numbers["runs"]
     assert low["bound"] is None and "layers above it" in low["bound_of"]

@@ -10,7 +10,7 @@ from ensue.core.cpu_load import CPULoad
 from ensue.core.errors import InputError
 from ensue.core.events import Abandoned
 from ensue.train.budget import PLANNED_SHARE, PROVISIONAL_STEPS, Pace, evaluation_seconds
-from ensue.train.loop import train
+from ensue.train.loop import report_step, train
 from ensue.train.optimisers import learning_rate
 from ensue.train.plan import Plan, Revision, fixed_plan, parse_revision, resolve_steps
 from ensue.train.planning import plan_by_budget
@@ -129,6 +129,17 @@ def with_budget(folder, objective=next_token_loss, slow_from=8, steps=0):
     training.plan = Plan([Revision(0, steps or PROVISIONAL_STEPS, 1)], by_budget=True)
     training.evaluate = lambda stop: {"valid_loss": float(weights(training).square().sum())}
     return training
+
+
+def test_the_time_left_is_that_of_the_budget_until_the_number_of_steps_is_known():
+    said, pace = [], Pace(40.0)
+    pace.add_step(28.0)
+    plan = Plan([Revision(0, PROVISIONAL_STEPS, 0)], by_budget=True)
+    training = SimpleNamespace(
+        plan=plan, pace=pace, item_name="tokens", report=lambda kind, values: said.append(values["left"])
+    )
+    report_step(training, Progress(step=1, seconds=28.0, tokens=512), 4.0)
+    assert said == [12.0]
 
 
 def test_a_budget_of_cpu_time_does_not_count_the_time_of_other_processes(tmp_path, monkeypatch):

@@ -106,6 +106,8 @@ def read_gguf(path: str | Path) -> GGUFFile:
     except FileNotFoundError as error:
         raise InputError("there is no such file", where=str(path)) from error
     except (OSError, ValueError) as error:
+        if path.is_file() and not path.stat().st_size:
+            raise InputError("the file is empty", where=str(path), hint="download it again") from error
         raise InputError(f"cannot be read ({error})", where=str(path)) from error
     try:
         with errors_in(path):
