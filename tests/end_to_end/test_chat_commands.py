@@ -151,6 +151,11 @@ def test_where_to_save_is_checked_before_the_conversation(run, monkeypatch):
     assert answer.code == 2 and not answer.out and "is a folder" in answer.err and "--save" in answer.err
 
 
+def test_an_empty_message_is_refused(run):
+    answer = ensue("chat", run, "-m", "hello", "-m", " ", "--save", "talk.json")
+    assert answer.code == 2 and not answer.out and "--message is empty" in answer.err and not Path("talk.json").exists()
+
+
 def test_a_conversation_that_ends_with_an_error_is_saved(run):
     answer = ensue("chat", run, "-m", "hello", "-m", "\udcff", "--max-tokens", 2, "--save", "talk.json")
     assert answer.code == 2 and answer.err.count("\n") == 1

@@ -87,6 +87,8 @@ def chat(
     from ensue.runs.load import load
     from ensue.search.sampling import Sampling
 
+    if any(not one.strip() for one in message):
+        raise InputError("--message is empty", hint="say something, or leave it out to talk")
     if save is not None and save.is_dir():  # said before a conversation that could not be kept
         what = "is a folder, and should be a file"
         raise InputError(what, where=str(save), hint="name a file, as in --save talk.json")

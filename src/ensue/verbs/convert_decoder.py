@@ -117,7 +117,7 @@ def from_gguf(path: Path, folder: RunFolder, force: bool) -> Path:
     use_groups(model, tensors, str(path))
     assign_tensors(model, tensors, str(path))
     kinds = Counter(entry.format for entry in file.tensors.values())
-    counts = ", ".join(f"{n} tensors {kind.name} ({_stored_as(kind)})" for kind, n in kinds.items())
+    counts = ", ".join(f"{n} tensor{'s' * (n != 1)} {kind.name} ({_stored_as(kind)})" for kind, n in kinds.items())
     origin = f"Read from {path.name}, a GGUF file ({file.text(ARCHITECTURE)}): {counts}."
     data = {"tokenizer": tokenizer.kind, "vocabulary": tokenizer.size}
     facts: dict[str, Any] = {"data": data, "direction": "forward"}

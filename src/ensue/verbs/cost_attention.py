@@ -14,7 +14,7 @@ from ensue.core.events import Report, silent
 from ensue.look.saving import check_suffix, save_chart
 from ensue.look.scaling_chart import scaling_chart
 from ensue.measure.scaling import Growth, crossover, decode_seconds, make_mixer, step_bytes, step_seconds
-from ensue.nn.mixers.mixer import MIXERS, check_heads
+from ensue.nn.mixers.mixer import MIXERS, check_heads, parse_heads, parse_mixer
 
 ATTENTION = "attention"
 """The name that gives, instead of a system's cost, that of attentions."""
@@ -50,16 +50,16 @@ def cost_attention(
 ) -> dict[str, Any]:
     """The complexity of attentions, and with ``measure`` their time and memory at some lengths.
 
-    ``names`` are values of the setting ``attention``; by default all that mix in this direction. Full attention is
-    always measured beside them, so that each has the length from which it is faster. ``local`` and ``linformer`` have
-    the options of ``FIXED``, unless others are named.
+    ``names`` are values of the setting ``attention``; by default all, of which those that mix in this direction are
+    measured. Full attention is always measured beside them, so that each has the length from which it is faster.
+    ``local`` and ``linformer`` have the options of ``FIXED``, unless others are named.
     """
     if direction not in DIRECTIONS:
         raise InputError(f"direction = {direction!r}", hint="causal or both")
     known = [one["attention"] for one in attentions() if direction in one["directions"]]
     chosen = list(dict.fromkeys(FIXED.get(name, name) for name in [FULL, *(names or known)]))
     for name in chosen:
-        check_heads(name, (direction,))
+        check_heads(name, (direction,) if measure else ())
     sizes = sorted(set(lengths or LENGTHS))
     if sizes[0] < 1 or sizes[-1] > MAX_LENGTH:
         raise InputError(f"lengths must be between 1 and {MAX_LENGTH:,}")
@@ -67,7 +67,9 @@ def cost_attention(
         raise InputError("there is nothing to draw", hint="add --measure")
     if out is not None:
         check_suffix(out)
-    result: dict[str, Any] = {"system": ATTENTION, "attentions": attentions()}
+    named = {parse_mixer(head)[0] for name in names for head in parse_heads(name)}
+    described = [one for one in attentions() if not named or one["attention"] in named]
+    result: dict[str, Any] = {"system": ATTENTION, "attentions": described}
     if not measure:
         return result
     growths = _measured(chosen, sizes, width, heads, DIRECTIONS[direction], report)

@@ -48,7 +48,7 @@ def test_heads_of_different_kinds_are_measured_too(monkeypatch):
     found = cost_attention(["linear+local:span=4"], lengths=[16], measure=True, width=16, heads=2)["measured"]
     assert [one["attention"] for one in found] == ["full", "linear+local:span=4"]
     with pytest.raises(InputError, match="both directions only"):
-        cost_attention(["linear+linformer"])
+        cost_attention(["linear+linformer"], measure=True)
 
 
 def test_every_line_of_the_chart_has_its_name_and_a_look_of_its_own():
@@ -69,6 +69,11 @@ def test_every_line_of_the_chart_has_its_name_and_a_look_of_its_own():
     assert all(b - a > 0.02 for a, b in pairwise(heights)), "labels overlap"
 
 
+def test_named_attentions_alone_are_in_the_table():
+    found = cost_attention(["linformer:rank=8", "local+linear"])["attentions"]
+    assert {one["attention"] for one in found} == {"linformer", "local", "linear"}
+
+
 def test_without_measuring_there_is_the_table():
     assert "measured" not in cost_attention()
 
@@ -77,7 +82,7 @@ def test_without_measuring_there_is_the_table():
     ("how", "message"),
     [
         ({"names": ["linaer"]}, "did you mean 'linear'"),
-        ({"names": ["mamba"], "direction": "both"}, "left to right only"),
+        ({"names": ["mamba"], "direction": "both", "measure": True}, "left to right only"),
         ({"direction": "up"}, "direction"),
         ({"lengths": [0]}, "between 1 and"),
         ({"out": "x.png"}, "nothing to draw"),

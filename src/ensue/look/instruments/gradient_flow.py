@@ -204,7 +204,7 @@ def find_probe(model: Any, layer: int = 0) -> GradientProbe:
         return RecurrentStateProbe(recurrent, layer or len(recurrent))
     if blocks:
         layer = layer or 1
-        source = "token and position embedding" if layer == 1 else f"the output of block {layer - 1}"
+        source = "the embedding" if layer == 1 else f"the output of block {layer - 1}"
         of = f"the input of block {layer} of {len(blocks)} at position k ({source})"
         return HookProbe(blocks[layer - 1].register_forward_pre_hook, of)
     if not isinstance(getattr(model, "embed", None), nn.Module):
