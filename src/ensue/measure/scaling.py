@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
+from ensue.nn.layout import Layout
 from ensue.nn.mixers.mixer import Mixer, MixerConfig, build_mixer
 
 MEMORY = "[memory]"
@@ -121,12 +122,17 @@ def step_bytes(mixer: Mixer, x: Tensor) -> int:
 
 @torch.no_grad()
 def decode_seconds(mixer: Mixer, x: Tensor) -> float:
-    """The time of one more token after x, the fastest of some."""
+    """The time of one more token after x, the fastest of some.
+
+    As in a model, positions come from outside: a cache that had to count them would keep every token.
+    """
     mixer.eval()
-    state, fastest = mixer(x).state, float("inf")
-    for _ in range(STEPS):
+    length = x.shape[1]
+    positions = torch.arange(length + STEPS)[None]
+    state, fastest = mixer(x, layout=Layout(positions=positions[:, :length])).state, float("inf")
+    for step in range(STEPS):
         begun = time.perf_counter()
-        state = mixer(x[:, :1], state).state
+        state = mixer(x[:, :1], state, Layout(positions=positions[:, length + step][None])).state
         fastest = min(fastest, time.perf_counter() - begun)
     mixer.train()
     return fastest

@@ -11,6 +11,7 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
+from ensue.core.memory import keep_freed_memory
 from ensue.look.saving import check_suffix, save_chart
 from ensue.look.scaling_chart import scaling_chart
 from ensue.measure.scaling import Growth, crossover, decode_seconds, make_mixer, step_bytes, step_seconds
@@ -97,7 +98,8 @@ def _figures(growth: Growth, full: Growth) -> dict[str, Any]:
 def _measured(
     names: Sequence[str], lengths: Sequence[int], width: int, heads: int, causal: bool, report: Report
 ) -> list[Growth]:
-    """Measure the attentions in turns, length by length."""
+    """Measure the attentions in turns, length by length, as ``fit`` trains them."""
+    keep_freed_memory()
     empty = Growth(attention="", lengths=(), seconds=(), bytes=(), decode_seconds=())
     found = {name: replace(empty, attention=name) for name in names}
     for number, length in enumerate(lengths):
