@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.turns import Contest, Mark, Round, Work, hold, own_peak
+from ensue.core.memory import keep_freed_memory
 from ensue.nn.mixers.mixer import MixerConfig, build_mixer
 
 PACKAGES = (
@@ -192,6 +193,8 @@ def built(name: str, ours: bool, length: int, causal: bool) -> tuple[nn.Module, 
 
 def program(name: str, ours: bool, length: int, causal: bool) -> Work:
     """As many steps a round as take ``SECONDS``; the first round finds out how many."""
+    if ours:
+        keep_freed_memory()  # as ``ensue fit`` does
     layer, x = built(name, ours, length, causal)
     before, count = own_peak(), 0
 
