@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from ensue.kernels.compile import inner, pointer
 from ensue.kernels.decode_attention import rotate
+from ensue.kernels.decode_matmul import WIDE
 from ensue.kernels.decode_program import FINISHED, RANGES
 from ensue.kernels.linear_scan import LEAST
 from ensue.kernels.simd import FLOAT, INT64, LANES, VECTOR, Vectors, constant
@@ -31,6 +32,8 @@ from ensue.kernels.work_sharing import finish_chunks, take_chunk
 
 Floats = NDArray[np.float32]
 f32 = np.float32
+AT_ONCE = 4 if WIDE else 2
+"""Vectors of columns side by side: their values and sums stay in registers."""
 TINY = np.finfo(np.float32).tiny
 
 
@@ -62,7 +65,7 @@ def _updating(vectors: int) -> Any:
     return update
 
 
-update_four, update_one = _updating(4), _updating(1)
+update_some, update_one = _updating(AT_ONCE), _updating(1)
 
 
 @inner
@@ -70,9 +73,9 @@ def update(to: int, value: int, before: int, after: int, features: Any, d: int, 
     """All d columns of S′ and y; ``features`` are the addresses of q, k and g."""
     c = 0
     while c < d:
-        if c + 4 * LANES <= d:
-            update_four(to + 4 * c, value + 4 * c, (before + 4 * c, after + 4 * c), features, d, share)
-            c += 4 * LANES
+        if c + AT_ONCE * LANES <= d:
+            update_some(to + 4 * c, value + 4 * c, (before + 4 * c, after + 4 * c), features, d, share)
+            c += AT_ONCE * LANES
         else:
             update_one(to + 4 * c, value + 4 * c, (before + 4 * c, after + 4 * c), features, d, share)
             c += LANES
