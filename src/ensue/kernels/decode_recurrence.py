@@ -4,8 +4,8 @@
     S′ = diag(g) S + k vᵀ,   y = S′ᵀ q / √d                                   with decays g, without features φ
 
 In the first form g is 1. A decay is one number for each head, or one for each of its channels, computed from the token:
-g = σ(u)^(1/2ⁿ), at least e^LEAST as in ensue.kernels.linear_scan. S and z are read where they are, and S′ and z′ are
-written where the instruction says: there too, or elsewhere if S must stay (ensue.kernels.decode_states).
+g = σ(u)^(1/2ⁿ), at least e^LEAST as in ensue.kernels.linear_scan. Where S and z are, and where S′ and z′ are written,
+ensue.kernels.decode_states says.
 
 It is compiled into ensue.kernels.decode_loops. Legend: R rows, H heads, G key–value heads, d head width.
 """

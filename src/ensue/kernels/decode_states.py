@@ -1,8 +1,9 @@
 """Matrix states as instructions of a decode program point to them.
 
-A step reads the state S of linear attention and writes S′. A state that the program itself has written is nobody
-else's, so S′ is written over it; any other state may be shared or belong to a graph, so it stays as it is, and S′ gets
-new memory. Like caches (ensue.kernels.decode_caches), states that are alike are kept as numbers.
+A step reads the state S of linear attention and writes S′ to other memory, so S stays as it is: it may be shared or
+belong to a graph, and a step that was interrupted can be repeated from it. While one text goes on, two memories take
+turns: S″ is written where S was, which has been consumed by then, and nothing is allocated. Like caches
+(ensue.kernels.decode_caches), states that are alike are kept as numbers.
 """
 
 from __future__ import annotations
@@ -48,9 +49,11 @@ class MatrixGroup:
         """The same states at other positions."""
         return replace(self, rotation=rotation)
 
-    def later(self) -> MatrixGroup:
-        """The states after a step, which the next one overwrites."""
-        return replace(self, addresses=self.addresses[:, [1, 1, 3, 3]], rotation=None)
+    def later(self, spare: Sequence[Sums]) -> MatrixGroup:
+        """The states after a step; the next one writes to ``spare``."""
+        addresses = self.addresses[:, [1, 1, 3, 3]]
+        addresses[:, 1::2] = [[*map(_address, one)] for one in spare]
+        return replace(self, addresses=addresses, rotation=None)
 
     def write(self, code: NDArray[np.int64], rows: int) -> None:
         """Write the states into the instructions ``code`` of a program that runs on ``rows`` rows."""
@@ -81,6 +84,11 @@ def new_memory(sums: Sums) -> Sums:
     return matrix, total
 
 
+def _address(x: Tensor | None) -> int:
+    """Where a tensor is; 0 for none."""
+    return 0 if x is None else x.data_ptr()
+
+
 def _group(numbers: list[int], views: list[MatrixView]) -> MatrixGroup:
     addresses = []
     for view in views:
@@ -89,6 +97,6 @@ def _group(numbers: list[int], views: list[MatrixView]) -> MatrixGroup:
         (matrix, total), (to_matrix, to_total) = view.before, view.after
         assert matrix.shape == to_matrix.shape and matrix.shape[2] == matrix.shape[3]
         assert total is None or to_total is None or total.shape == to_total.shape == matrix.shape[:3]
-        addresses.append([0 if one is None else one.data_ptr() for one in (matrix, to_matrix, total, to_total)])
+        addresses.append([*map(_address, (matrix, to_matrix, total, to_total))])
     shape, rotation = tuple(views[0].before[0].shape), views[0].rotation
     return MatrixGroup(np.array(numbers), np.array(addresses), shape, rotation)

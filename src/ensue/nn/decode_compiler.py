@@ -206,7 +206,7 @@ COMPILE: dict[type[nn.Module], Compile] = {
 class Continued:
     """What a decode step knows of the layers' states, kept so that the next step need not look at each of them.
 
-    It knows states that the program has written, so those that are matrices may be overwritten.
+    ``spare`` is memory of the program, one for each layer whose state is a matrix: the next step writes there.
     """
 
     def __init__(
@@ -215,10 +215,11 @@ class Continued:
         blocks: Sequence[BlockState],
         groups: Sequence[tuple[Group, Rotary | None]],
         room: int,
+        spare: list[Sums],
     ) -> None:
-        self.groups, self.room = groups, room
+        self.groups, self.room, self.spare = groups, room, spare
         self.runner = weakref.ref(runner)  # neither old weights nor a text that ended must be kept alive
-        self.blocks = [weakref.ref(one) for one in blocks]
+        self.blocks = [weakref.ref(one, lambda _: spare.clear()) for one in blocks]
 
     def by(self, runner: DecodeRunner, blocks: Sequence[Any]) -> bool:
         """Whether these are the states, and have room for one more token."""
@@ -269,41 +270,44 @@ class DecodeSteps:
         }
         blocks, last = cast(tuple[BlockState, ...], state.blocks), self.last
         if last is not None and source is None and last.by(runner, blocks):
-            room = last.room
+            room, into, spare = last.room, last.spare, _matrices(blocks)
             groups = [(group.rotated(rotations.get(by)), by) for group, by in last.groups]
         else:
-            before = tuple(_writable(one, layer) for one, layer in zip(blocks, layers, strict=True))
-            blocks = tuple(_in_new_memory(one) for one in before)
+            blocks = tuple(_readable(one, layer) for one, layer in zip(blocks, layers, strict=True))
             room = min((one.room for one in blocks if isinstance(one, KeyValueCache)), default=ENDLESS)
-            groups = self._groups(runner, before, blocks, rotations, source)
+            into, spare = (
+                [new_memory(one) for one in _matrices(blocks)] for _ in range(2)
+            )  # of this step and the next
+            groups = self._groups(runner, blocks, into, rotations, source)
         logits = capped(runner.run_groups(x[:, 0], [group for group, _ in groups]), model.logit_cap)
         clock = clock.after(1)
-        after = _advanced(blocks, layers, clock)
+        after = _advanced(blocks, into, layers, clock)
         settled = len({*_lengths(blocks)}) == len({*_lengths(after)})
         if source is None and room > 1 and settled:
-            own = {layer.number: one for layer, one in zip(layers, after)}
-            later = [(_later(group, own[int(group.numbers[0])]), by) for group, by in groups]
-            self.last = Continued(runner, after, later, room - 1)
+            known = {layer.number: one for layer, one in zip(layers, after)}
+            free = dict(zip([layer.number for layer in layers if layer.recurrent], spare, strict=True))
+            later = [(_later(group, known, free), by) for group, by in groups]
+            self.last = Continued(runner, after, later, room - 1, spare)
         return logits[:, None], TrunkState(clock, after)
 
     @staticmethod
     def _groups(
         runner: DecodeRunner,
-        before: Sequence[BlockState],
-        after: Sequence[BlockState],
+        blocks: Sequence[BlockState],
+        into: Sequence[Sums],
         rotations: dict[Any, Any],
         source: Source | None,
     ) -> list[tuple[Group, Rotary | None]]:
         """The states of all blocks in groups, each with its rotary positions; then the caches of a source."""
-        crosses = [None] * len(before) if source is None else _source_views(source)
+        crosses = [None] * len(blocks) if source is None else _source_views(source)
         caches: list[CacheView] = []
         matrices: list[MatrixView] = []
-        for layer, old, new, cross in zip(runner.program.layers, before, after, crosses, strict=True):
+        for layer, one, cross in zip(runner.program.layers, blocks, crosses, strict=True):
             rotation = rotations.get(layer.rotary)
-            if isinstance(old, KeyValueCache):
-                caches.append(old.view(rotation))
+            if isinstance(one, KeyValueCache):
+                caches.append(one.view(rotation))
             else:
-                matrices.append(MatrixView(_sums(old), _sums(new), rotation))
+                matrices.append(MatrixView(_sums(one), into[len(matrices)], rotation))
             caches += [] if cross is None else [cross]
         numbers = [layer.number for layer in runner.program.layers if layer.recurrent]
         by_rotation = {id(rotation): rotary for rotary, rotation in rotations.items()}
@@ -311,41 +315,46 @@ class DecodeSteps:
         return [(group, by_rotation.get(id(group.rotation))) for group in groups]
 
 
-BlockState = KeyValueCache | FeatureState | DecayState
+MatrixState = FeatureState | DecayState
+BlockState = KeyValueCache | MatrixState
 """States that a program can change."""
 
 
-def _writable(state: BlockState, layer: StateLayer) -> BlockState:
+def _readable(state: BlockState, layer: StateLayer) -> BlockState:
     """The state as instructions can read it; a cache with room for one more token of each row."""
     if isinstance(state, KeyValueCache):
         return state.with_room(layer.span)
     matrix, total = _sums(state)
-    return _with_sums(state, (matrix.float().contiguous(), None if total is None else total.float().contiguous()))
+    total = None if total is None else total.float().contiguous()
+    return _with_sums(state, (matrix.float().contiguous(), total))
 
 
-def _in_new_memory(state: BlockState) -> BlockState:
-    """The same cache; or a state with memory of its own for a matrix, which nothing has been written into."""
-    return state if isinstance(state, KeyValueCache) else _with_sums(state, new_memory(_sums(state)))
-
-
-def _sums(state: BlockState) -> Sums:
+def _sums(state: MatrixState) -> Sums:
     """The matrix, and the sum of features where it is kept."""
-    assert not isinstance(state, KeyValueCache)
     return state.matrix, state.total if isinstance(state, FeatureState) else None
 
 
-def _with_sums(state: BlockState, sums: Sums) -> BlockState:
-    if isinstance(state, FeatureState):  # the scale of a new state is a part of its matrix
-        return state.changed(matrix=sums[0], total=sums[1], scale=state.scale.clone())
-    return state.changed(matrix=sums[0])
+def _with_sums(state: MatrixState, sums: Sums, **more: Any) -> MatrixState:
+    matrix, total = sums
+    return state.changed(matrix=matrix, **({} if total is None else {"total": total}), **more)
 
 
-def _advanced(blocks: Sequence[BlockState], layers: Sequence[StateLayer], clock: Clock) -> tuple[BlockState, ...]:
-    """The states after one more token of each row was written into each of them. All have read what the clock says."""
+def _matrices(blocks: Sequence[BlockState]) -> list[Sums]:
+    """The sums of all layers that have some."""
+    return [_sums(one) for one in blocks if not isinstance(one, KeyValueCache)]
+
+
+def _advanced(
+    blocks: Sequence[BlockState], into: Sequence[Sums], layers: Sequence[StateLayer], clock: Clock
+) -> tuple[BlockState, ...]:
+    """The states after one more token of each row: caches got a column, matrices are in ``into``."""
     caches = [(one, layer.span) for one, layer in zip(blocks, layers) if isinstance(one, KeyValueCache)]
-    advanced = iter(all_advanced([one for one, _ in caches], [span for _, span in caches]))
+    advanced, sums = iter(all_advanced([one for one, _ in caches], [span for _, span in caches])), iter(into)
     return tuple(
-        next(advanced) if isinstance(one, KeyValueCache) else one.changed(tokens=clock.lengths) for one in blocks
+        next(advanced)
+        if isinstance(one, KeyValueCache)
+        else _with_sums(one, next(sums), tokens=clock.lengths)  # all blocks have read what the clock says
+        for one in blocks
     )
 
 
@@ -354,12 +363,14 @@ def _lengths(blocks: Sequence[BlockState]) -> list[int]:
     return [id(one.lengths) for one in blocks if isinstance(one, KeyValueCache)]
 
 
-def _later(group: Group, state: BlockState) -> Group:
-    """A group as the next step finds it; ``state`` is the first of its layers'."""
+def _later(group: Group, after: dict[int, BlockState], spare: dict[int, Sums]) -> Group:
+    """A group as the next step finds it, given the states and the spare memory of layers by instruction."""
+    numbers = group.numbers.tolist()
     if isinstance(group, MatrixGroup):
-        return group.later()
-    assert isinstance(state, KeyValueCache)
-    return group.later(state.lengths)
+        return group.later([spare[number] for number in numbers])
+    first = after[numbers[0]]
+    assert isinstance(first, KeyValueCache)
+    return group.later(first.lengths)
 
 
 def _rotation(

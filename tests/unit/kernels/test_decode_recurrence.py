@@ -136,16 +136,53 @@ def test_forks_rows_and_joined_states_do_not_disturb_each_other(kind):
 
 
 @pytest.mark.parametrize("kind", ["linear", "gated-linear"])
-def test_only_states_that_the_program_has_written_are_overwritten(kind):
-    model, rest = gpt(kind), torch.randint(48, (2, 3))
+def test_a_step_leaves_the_state_before_it(kind):
+    model, rest = gpt(kind), torch.randint(48, (2, 5))
     state = after(model, prompts_of(5, 5))
-    before = [one.clone() for _, one in state.tensors()]
-    _, first = stepped(model, state, rest[:, :1])
-    assert all(torch.equal(one, now) for one, (_, now) in zip(before, state.tensors(), strict=True))
-    _, later = stepped(model, first, rest[:, 1:])
-    for block, old, new in zip(state.trunk.blocks, first.trunk.blocks, later.trunk.blocks, strict=True):
-        assert block.matrix.data_ptr() != old.matrix.data_ptr()
-        assert old.matrix.data_ptr() == new.matrix.data_ptr() or os.environ.get("ENSUE_GUARD_PAGES")
+    for token in rest.split(1, 1):
+        before = [one.clone() for _, one in state.tensors()]
+        logits, following = stepped(model, state, token)
+        assert all(torch.equal(one, now) for one, (_, now) in zip(before, state.tensors(), strict=True))
+        again, _ = stepped(model, state, token)
+        assert torch.equal(logits, again)
+        state = following
+    expected, _ = stepped(model, after(model, prompts_of(5, 5)), rest, "reference")
+    torch.testing.assert_close(logits, expected[:, -1:], **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["linear", "linear and full"])
+def test_an_interrupted_step_can_be_repeated(kind, monkeypatch):
+    model, rest, run = gpt(kind), torch.randint(48, (2, 8)), DecodeRunner.run_groups
+
+    def interrupted(*given):
+        run(*given)
+        raise KeyboardInterrupt
+
+    found, state = [], model.start(2)
+    for at, token in enumerate(rest.split(1, 1)):
+        if at % 3 == 2:
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(DecodeRunner, "run_groups", interrupted)
+                stepped(model, state, token)
+        logits, state = stepped(model, state, token)
+        found.append(logits)
+    expected, _ = stepped(model, model.start(2), rest, "reference")
+    torch.testing.assert_close(torch.cat(found, 1), expected, **CLOSE)
+
+
+@pytest.mark.skipif(bool(os.environ.get("ENSUE_GUARD_PAGES")), reason="every step has memory of its own there")
+def test_two_memories_take_turns_until_the_text_ends():
+    model, rest = gpt("linear"), torch.randint(48, (2, 6))
+    _, state = stepped(model, after(model, prompts_of(5, 5)), rest[:, :1])
+    places = []
+    for token in rest.split(1, 1):
+        _, state = stepped(model, state, token)
+        places.append([one.matrix.data_ptr() for one in state.trunk.blocks])
+    assert places[0] == places[2] == places[4] != places[1] == places[3] == places[5]
+    last = model._steps.last
+    assert len(last.spare) == 2
+    del state
+    assert not last.spare
 
 
 def test_texts_in_turns_do_not_disturb_each_other():
