@@ -45,13 +45,18 @@ class CacheGroup:
     rotation: tuple[Tensor, Tensor] | None
     """As in ``CacheView``."""
 
-    def later(self, lengths: Tensor, rotation: tuple[Tensor, Tensor] | None) -> CacheGroup:
+    def rotated(self, rotation: tuple[Tensor, Tensor] | None) -> CacheGroup:
+        """The same caches at other positions."""
+        return replace(self, rotation=rotation)
+
+    def later(self, lengths: Tensor) -> CacheGroup:
         """The same caches when rows see other numbers of columns."""
-        return replace(self, lengths=lengths, rotation=rotation)
+        return replace(self, lengths=lengths, rotation=None)
 
     def write(self, code: NDArray[np.int64], rows: int) -> None:
         """Write the caches into the instructions ``code`` of a program that runs on ``rows`` rows."""
         assert len(self.lengths) == rows and (self.seen is None or len(self.seen) == rows)
+        assert (code[self.numbers, 23] == self.heads).all()
         at, rotation = self.numbers, self.rotation
         code[at, 9], code[at, 10] = self.keys, self.values
         angles = (0, 0, 0)

@@ -1,4 +1,4 @@
-"""The interpreter of decode programs: norms, linear layers, attention to a key–value cache.
+"""The interpreter of decode programs: norms, linear layers, attention to a key–value cache, linear attention.
 
 All threads go through the same instructions. Within one each takes chunks of work until none is left; then it waits
 until all are finished (ensue.kernels.work_sharing). Chunks do not depend on the threads, so neither do results.
@@ -18,7 +18,8 @@ from numba import carray
 from ensue.kernels.compile import inner, loop, next_chunk, pointer
 from ensue.kernels.decode_attention import attend
 from ensue.kernels.decode_linear import linear
-from ensue.kernels.decode_program import ADD, FINISHED, LINE, LINEAR, NORM, RANGES, WIDTH
+from ensue.kernels.decode_program import ADD, ATTEND, FINISHED, LINE, LINEAR, NORM, RANGES, WIDTH
+from ensue.kernels.decode_recurrence import recur
 from ensue.kernels.elementwise_loops import moments
 from ensue.kernels.work_sharing import finish_chunks, take_chunk
 
@@ -76,5 +77,7 @@ def interpret(a: Any) -> None:
             norm(i, rows, team)
         elif i[0] == LINEAR:
             linear(i, rows, team, workspace, rest, a[9])
-        else:
+        elif i[0] == ATTEND:
             attend(i, rows, team, workspace, columns)
+        else:
+            recur(i, rows, team, workspace)

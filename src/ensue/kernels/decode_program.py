@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,13 +30,15 @@ from ensue.kernels.grouped import GroupedLinear
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.kernels.threads import LANES
 
-NORM, LINEAR, ATTEND = 1, 2, 3
+NORM, LINEAR, ATTEND, RECUR = 1, 2, 3, 4
 """Operations."""
 WIDTH = 32
 """int64s of an instruction: 0 is the operation, the rest are its fields."""
 STORE, ADD, MULTIPLY = 0, 1, 2
 """What a linear layer does with its result: store it, add it to what is there, or multiply the two."""
 ACTIVATIONS = {"": 0, "gelu": 1, "relu": 2, "silu": 3}
+FEATURES = {"": 0, "elu": 1}
+"""Features φ of queries and keys: themselves, or elu(x) + 1."""
 FEW, MANY = ROWS = (16, 128)
 """The most rows of a program, of few rows or of many hypotheses; with more, torch is as fast."""
 MAX_INPUTS = 16384
@@ -58,6 +60,18 @@ Rotary = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 class NotCompilable(Exception):
     """Something for which there is no instruction."""
+
+
+class StateLayer(NamedTuple):
+    """An instruction that changes a layer's own state: a cache that it appends to, or a matrix."""
+
+    number: int
+    """Of the instruction."""
+    rotary: Rotary | None
+    span: int = 0
+    """How many columns of a cache a row sees; 0 means all."""
+    recurrent: bool = False
+    """Whether the state is a matrix."""
 
 
 @cache
@@ -83,8 +97,8 @@ class DecodeProgram:
     buffers: list[Tensor] = field(default_factory=list)
     attends: list[int] = field(default_factory=list)
     """The numbers of the instructions that attend to a cache, in order."""
-    layers: list[tuple[int, Rotary | None]] = field(default_factory=list)
-    """The span and the rotary positions of each instruction that appends to a cache, in order."""
+    layers: list[StateLayer] = field(default_factory=list)
+    """The instructions that change the states of layers, in order."""
     rotaries: dict[Any, Rotary] = field(default_factory=dict)
     """Rotary positions by what they depend on."""
     angles: dict[Rotary, tuple[int, Tensor, Tensor]] = field(default_factory=dict)
@@ -223,14 +237,57 @@ class DecodeProgram:
         self._check_width(width + (2 * kv_heads * d if append else 0), projected)
         y = self.buffer(width)
         new = (projected[:, width:], projected[:, width + kv_heads * d :]) if append else (0, 0)
-        self.attends.append(len(self.code))
         if append:
-            self.layers.append((span, None if rotary is None else self.rotaries.setdefault(*rotary)))
+            self._state_layer(rotary, span)
         bound = self._constant(cap) if cap else 0
         row, cache, rest = projected.stride(0), [0] * 5, [0] * 8  # what the runner writes
+        self.attends.append(len(self.code))
         self._add(ATTEND, heads, d, int(append), projected, *new, row, *cache, y, *rest, kv_heads, 0, span, bound)
         self.head_width = max(self.head_width, d)
         return y
+
+    def recur(
+        self,
+        projected: Tensor,
+        heads: int,
+        kv_heads: int,
+        width: int,
+        features: str = "",
+        decays: Tensor | None = None,
+        roots: int = 0,
+        rotary: tuple[Any, Rotary] | None = None,
+    ) -> Tensor:
+        """What each row reads of a matrix, which its new key and value first join: (rows, H·d).
+
+        ``projected`` is as for ``attend``. With the features ``elu`` y is divided by the sum of weights, without them
+        by √d. ``decays`` are the log-decays of heads (1, H, 1, 1), or u (rows, H·d) of the decays of channels,
+        σ(u)^(1/2ⁿ) with n ``roots``. See ensue.kernels.decode_recurrence.
+        """
+        d = width // heads
+        if d % LANES or features not in FEATURES:
+            raise NotCompilable(f"heads of width {d} with features {features!r}")
+        self._check_width(width + 2 * kv_heads * d, projected)
+        each = 0
+        if decays is not None and decays.dim() == 2:
+            self._check_width(width, decays)
+            each = decays.stride(0)
+        elif decays is not None:
+            if decays.shape != (1, heads, 1, 1) or decays.dtype != torch.float32:
+                raise NotCompilable(f"decays {tuple(decays.shape)}")
+            self._weight(decays)
+        y = self.buffer(width)
+        self._state_layer(rotary, recurrent=True)
+        new = projected[:, width:], projected[:, width + kv_heads * d :]
+        kind, fall, states, angles = FEATURES[features], 0 if decays is None else decays, [0] * 4, [0] * 3
+        row = projected.stride(0)
+        self._add(RECUR, heads, d, kv_heads, projected, *new, row, *states, y, *angles, kind, fall, each, roots)
+        self.head_width = max(self.head_width, d)
+        return y
+
+    def _state_layer(self, rotary: tuple[Any, Rotary] | None, span: int = 0, recurrent: bool = False) -> None:
+        """The next instruction changes a layer's state."""
+        positions = None if rotary is None else self.rotaries.setdefault(*rotary)
+        self.layers.append(StateLayer(len(self.code), positions, span, recurrent))
 
     def _groups(self, layer: GroupedLinear) -> tuple[Tensor, Tensor, int, tuple[Tensor | int, ...]]:
         """Codes, scales of outputs (1), the largest x̂, and the rest: scales, offsets, bits, group, whether float32."""

@@ -20,6 +20,7 @@ from ensue.core.forks import free_lock
 from ensue.kernels.autograd_guards import plain
 from ensue.kernels.decode_caches import CacheGroup, group_caches
 from ensue.kernels.decode_program import FEW, LINE, OUT, OUTPUTS, RANGES, ROWS, CacheView, DecodeProgram, NotCompilable
+from ensue.kernels.decode_states import MatrixGroup
 from ensue.kernels.dict_versions import DictVersions, Places, available
 from ensue.kernels.kernel import forced
 from ensue.kernels.loops import Loops
@@ -45,8 +46,8 @@ class DecodeRunner:
         """x (R, D) → the program's output (R, out). ``caches`` are what its instructions attend to, in order."""
         return self.run_groups(x, group_caches(self.program.attends, caches))
 
-    def run_groups(self, x: Tensor, groups: Sequence[CacheGroup]) -> Tensor:
-        """The same where caches are grouped already.
+    def run_groups(self, x: Tensor, groups: Sequence[CacheGroup | MatrixGroup]) -> Tensor:
+        """The same where caches, and states that are matrices, are grouped already.
 
         One call at a time: workspaces and instructions are shared.
         """
@@ -58,7 +59,6 @@ class DecodeRunner:
             self.x[:rows] = x
             code[self.program.answers, OUT] = answer.data_ptr()
             for group in groups:
-                assert (code[group.numbers, 23] == group.heads).all()
                 group.write(code, rows)
             columns, threads = max((group.columns for group in groups), default=0), torch.get_num_threads()
             argument = self._argument(rows, columns, threads)
@@ -68,7 +68,7 @@ class DecodeRunner:
     def _argument(self, rows: int, columns: int, threads: int) -> Any:
         """The interpreter's argument, with a workspace for each thread and one for all, and counters at 0."""
         high = -(-rows // LANES) * LANES
-        floats = max(2 * self.program.head_width + columns + 2 * LANES, high * (3 * OUTPUTS + LANES) + 2 * OUTPUTS)
+        floats = max(3 * self.program.head_width + columns + 2 * LANES, high * (3 * OUTPUTS + LANES) + 2 * OUTPUTS)
         columns += 2 * LANES
         prepared = 4 * high * (1 + self.program.inputs)  # sizes of rows, and the rows
         each = -(-(4 * floats + 8 * columns + (prepared if rows <= FEW else 0)) // PAGE) * PAGE

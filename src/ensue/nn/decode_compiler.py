@@ -18,8 +18,9 @@ from torch.nn import functional as F
 
 from ensue.kernels.cap import capped
 from ensue.kernels.decode_caches import CacheGroup, group_caches
-from ensue.kernels.decode_program import MULTIPLY, CacheView, DecodeProgram, NotCompilable, Rotary
+from ensue.kernels.decode_program import MULTIPLY, CacheView, DecodeProgram, NotCompilable, Rotary, StateLayer
 from ensue.kernels.decode_runner import DecodeRunner, ProgramCache
+from ensue.kernels.decode_states import MatrixGroup, MatrixView, Sums, group_matrices, new_memory
 from ensue.kernels.grouped import GroupedLinear
 from ensue.kernels.int8 import QuantisedLinear
 from ensue.kernels.threads import LANES
@@ -30,7 +31,10 @@ from ensue.nn.feed_forward import FeedForward
 from ensue.nn.gated_feed_forward import GatedFeedForward
 from ensue.nn.key_value_cache import KeyValueCache, all_advanced
 from ensue.nn.mixers.full import SelfAttention
+from ensue.nn.mixers.gated_linear import ROOT, GatedLinearAttention
+from ensue.nn.mixers.linear import FeatureState, LinearAttention
 from ensue.nn.mixers.local import LocalAttention
+from ensue.nn.mixers.retention import EPSILON, DecayAttention, DecayState, Retention
 from ensue.nn.norms import RMSNorm
 from ensue.nn.source import Source
 from ensue.nn.trunk import Clock, Trunk, TrunkState
@@ -39,6 +43,9 @@ Compile = Callable[[DecodeProgram, Any, Tensor, Tensor | None], Tensor]
 """(program, module, buffer x, buffer onto) → the buffer of module(x), or of onto + module(x)."""
 ANGLES = 128
 """Positions whose angles are computed at once."""
+Group = CacheGroup | MatrixGroup
+ENDLESS = 1 << 62
+"""Room of states that do not grow."""
 GATE_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu"}
 
 
@@ -92,14 +99,52 @@ def _gated_feed_forward(program: DecodeProgram, feed: GatedFeedForward, x: Tenso
 def _self_attention(program: DecodeProgram, mixer: SelfAttention, x: Tensor, onto: Tensor | None) -> Tensor:
     if not mixer.causal or mixer.score_bias is not None:
         raise NotCompilable("attention in both directions or with a score bias")
+    how: dict[str, Any] = {"span": mixer.span, "cap": mixer.score_cap, "rotary": _rotary(mixer)}
+    y = program.attend(_heads(program, mixer, x), mixer.heads, mixer.kv_heads, mixer.sizes[0], append=True, **how)
+    return _project(program, mixer.out, y, onto=onto)
+
+
+def _heads(program: DecodeProgram, mixer: SelfAttention, x: Tensor) -> Tensor:
+    """Queries, keys and values side by side; queries and keys after their norms."""
     projected, (queries, keys, _) = _project(program, mixer.project, x), mixer.sizes
     if mixer.norm_query is not None and mixer.norm_key is not None:
         program.norm_heads(mixer.norm_query, projected[:, :queries], mixer.heads)
         program.norm_heads(mixer.norm_key, projected[:, queries : queries + keys], mixer.kv_heads)
-    rotary = None if mixer.rotary is None else (mixer.rotary.identity, mixer.rotary)
-    how: dict[str, Any] = {"span": mixer.span, "cap": mixer.score_cap, "rotary": rotary}
-    y = program.attend(projected, mixer.heads, mixer.kv_heads, queries, append=True, **how)
+    return projected
+
+
+def _rotary(mixer: SelfAttention) -> tuple[Any, Rotary] | None:
+    """What the rotary positions depend on, and the positions."""
+    return None if mixer.rotary is None else (mixer.rotary.identity, mixer.rotary)
+
+
+def _linear_attention(program: DecodeProgram, mixer: LinearAttention, x: Tensor, onto: Tensor | None) -> Tensor:
+    if not mixer.causal:
+        raise NotCompilable("attention in both directions")
+    y = _recur(program, mixer, x, features="elu")
     return _project(program, mixer.out, y, onto=onto)
+
+
+def _retention(program: DecodeProgram, mixer: Retention, x: Tensor, onto: Tensor | None) -> Tensor:
+    return _gated(program, mixer, x, _recur(program, mixer, x, decays=mixer.get_buffer("decays")), onto)
+
+
+def _gated_linear(program: DecodeProgram, mixer: GatedLinearAttention, x: Tensor, onto: Tensor | None) -> Tensor:
+    u = _project(program, mixer.decay_out, _project(program, mixer.decay_in, x))
+    y = _recur(program, mixer, x, decays=u, roots=ROOT.bit_length() - 1)  # a 16th root is four square roots
+    return _gated(program, mixer, x, y, onto)
+
+
+def _gated(program: DecodeProgram, mixer: DecayAttention, x: Tensor, y: Tensor, onto: Tensor | None) -> Tensor:
+    """(silu(x W_G) ∘ Norm(y)) W_O."""
+    norm = nn.RMSNorm(mixer.head_width, EPSILON, device="cpu", dtype=torch.float32).requires_grad_(False)
+    program.norm_heads(norm, y, mixer.heads)
+    return _project(program, mixer.out, _project(program, mixer.gate, x, "silu", onto=y, combine=MULTIPLY), onto=onto)
+
+
+def _recur(program: DecodeProgram, mixer: SelfAttention, x: Tensor, **how: Any) -> Tensor:
+    projected = _heads(program, mixer, x)
+    return program.recur(projected, mixer.heads, mixer.kv_heads, mixer.sizes[0], rotary=_rotary(mixer), **how)
 
 
 def _cross_attention(program: DecodeProgram, cross: CrossAttention, x: Tensor, onto: Tensor | None) -> Tensor:
@@ -147,6 +192,9 @@ COMPILE: dict[type[nn.Module], Compile] = {
     GatedFeedForward: _gated_feed_forward,
     SelfAttention: _self_attention,
     LocalAttention: _self_attention,
+    LinearAttention: _linear_attention,
+    Retention: _retention,
+    GatedLinearAttention: _gated_linear,
     CrossAttention: _cross_attention,
     PreNormBlock: _pre_norm,
     PostNormBlock: _post_norm,
@@ -156,21 +204,25 @@ COMPILE: dict[type[nn.Module], Compile] = {
 
 
 class Continued:
-    """What a decode step knows of its key–value caches, kept so that the next step need not look at each of them."""
+    """What a decode step knows of the layers' states, kept so that the next step need not look at each of them.
+
+    ``spare`` is memory of the program, one for each layer whose state is a matrix: the next step writes there.
+    """
 
     def __init__(
         self,
         runner: DecodeRunner,
-        blocks: Sequence[KeyValueCache],
-        groups: Sequence[tuple[CacheGroup, Rotary | None]],
+        blocks: Sequence[BlockState],
+        groups: Sequence[tuple[Group, Rotary | None]],
         room: int,
+        spare: list[Sums],
     ) -> None:
-        self.groups, self.room = groups, room
+        self.groups, self.room, self.spare = groups, room, spare
         self.runner = weakref.ref(runner)  # neither old weights nor a text that ended must be kept alive
-        self.blocks = [weakref.ref(one) for one in blocks]
+        self.blocks = [weakref.ref(one, lambda _: spare.clear()) for one in blocks]
 
     def by(self, runner: DecodeRunner, blocks: Sequence[Any]) -> bool:
-        """Whether these are the caches, and have room for one more token."""
+        """Whether these are the states, and have room for one more token."""
         if self.runner() is not runner or not self.room or len(blocks) != len(self.blocks):
             return False
         return all(known() is one for known, one in zip(self.blocks, blocks))
@@ -216,37 +268,109 @@ class DecodeSteps:
             rotary: _rotation(rotary, positions, x, clock, runner.program.angles)
             for rotary in runner.program.rotaries.values()
         }
-        blocks, last = cast(tuple[KeyValueCache, ...], state.blocks), self.last
+        blocks, last = cast(tuple[BlockState, ...], state.blocks), self.last
         if last is not None and source is None and last.by(runner, blocks):
-            room = last.room
-            groups = [(group.later(group.lengths, rotations.get(by)), by) for group, by in last.groups]
+            room, into, spare = last.room, last.spare, _matrices(blocks)
+            groups = [(group.rotated(rotations.get(by)), by) for group, by in last.groups]
         else:
-            blocks = tuple(one.with_room(span) for one, (span, _) in zip(blocks, layers, strict=True))
-            room = min((one.room for one in blocks), default=0)
-            groups = self._groups(runner, blocks, rotations, source)
+            blocks = tuple(_readable(one, layer) for one, layer in zip(blocks, layers, strict=True))
+            room = min((one.room for one in blocks if isinstance(one, KeyValueCache)), default=ENDLESS)
+            into, spare = (
+                [new_memory(one) for one in _matrices(blocks)] for _ in range(2)
+            )  # of this step and the next
+            groups = self._groups(runner, blocks, into, rotations, source)
         logits = capped(runner.run_groups(x[:, 0], [group for group, _ in groups]), model.logit_cap)
-        after = all_advanced(blocks, [span for span, _ in layers])
-        settled = len({id(one.lengths) for one in blocks}) == len({id(one.lengths) for one in after})
+        clock = clock.after(1)
+        after = _advanced(blocks, into, layers, clock)
+        settled = len({*_lengths(blocks)}) == len({*_lengths(after)})
         if source is None and room > 1 and settled:
-            numbers = {number: at for at, number in enumerate(runner.program.attends)}
-            later = [(group.later(after[numbers[group.numbers[0]]].lengths, None), by) for group, by in groups]
-            self.last = Continued(runner, after, later, room - 1)
-        return logits[:, None], TrunkState(clock.after(1), after)
+            known = {layer.number: one for layer, one in zip(layers, after)}
+            free = dict(zip([layer.number for layer in layers if layer.recurrent], spare, strict=True))
+            later = [(_later(group, known, free), by) for group, by in groups]
+            self.last = Continued(runner, after, later, room - 1, spare)
+        return logits[:, None], TrunkState(clock, after)
 
     @staticmethod
     def _groups(
-        runner: DecodeRunner, blocks: Sequence[KeyValueCache], rotations: dict[Any, Any], source: Source | None
-    ) -> list[tuple[CacheGroup, Rotary | None]]:
-        """The caches of all blocks in groups, each with its rotary positions; then those of a source."""
-        layers, found = runner.program.layers, []
-        views = [[cache.view(rotations.get(rotary))] for cache, (_, rotary) in zip(blocks, layers)]
-        if source is not None:
-            for view, cross in zip(views, _source_views(source), strict=True):
-                view.append(cross)
+        runner: DecodeRunner,
+        blocks: Sequence[BlockState],
+        into: Sequence[Sums],
+        rotations: dict[Any, Any],
+        source: Source | None,
+    ) -> list[tuple[Group, Rotary | None]]:
+        """The states of all blocks in groups, each with its rotary positions; then the caches of a source."""
+        crosses = [None] * len(blocks) if source is None else _source_views(source)
+        caches: list[CacheView] = []
+        matrices: list[MatrixView] = []
+        for layer, one, cross in zip(runner.program.layers, blocks, crosses, strict=True):
+            rotation = rotations.get(layer.rotary)
+            if isinstance(one, KeyValueCache):
+                caches.append(one.view(rotation))
+            else:
+                matrices.append(MatrixView(_sums(one), into[len(matrices)], rotation))
+            caches += [] if cross is None else [cross]
+        numbers = [layer.number for layer in runner.program.layers if layer.recurrent]
         by_rotation = {id(rotation): rotary for rotary, rotation in rotations.items()}
-        for group in group_caches(runner.program.attends, [one for view in views for one in view]):
-            found.append((group, by_rotation.get(id(group.rotation))))
-        return found
+        groups: list[Group] = [*group_caches(runner.program.attends, caches), *group_matrices(numbers, matrices)]
+        return [(group, by_rotation.get(id(group.rotation))) for group in groups]
+
+
+MatrixState = FeatureState | DecayState
+BlockState = KeyValueCache | MatrixState
+"""States that a program can change."""
+
+
+def _readable(state: BlockState, layer: StateLayer) -> BlockState:
+    """The state as instructions can read it; a cache with room for one more token of each row."""
+    if isinstance(state, KeyValueCache):
+        return state.with_room(layer.span)
+    matrix, total = _sums(state)
+    total = None if total is None else total.float().contiguous()
+    return _with_sums(state, (matrix.float().contiguous(), total))
+
+
+def _sums(state: MatrixState) -> Sums:
+    """The matrix, and the sum of features where it is kept."""
+    return state.matrix, state.total if isinstance(state, FeatureState) else None
+
+
+def _with_sums(state: MatrixState, sums: Sums, **more: Any) -> MatrixState:
+    matrix, total = sums
+    return state.changed(matrix=matrix, **({} if total is None else {"total": total}), **more)
+
+
+def _matrices(blocks: Sequence[BlockState]) -> list[Sums]:
+    """The sums of all layers that have some."""
+    return [_sums(one) for one in blocks if not isinstance(one, KeyValueCache)]
+
+
+def _advanced(
+    blocks: Sequence[BlockState], into: Sequence[Sums], layers: Sequence[StateLayer], clock: Clock
+) -> tuple[BlockState, ...]:
+    """The states after one more token of each row: caches got a column, matrices are in ``into``."""
+    caches = [(one, layer.span) for one, layer in zip(blocks, layers) if isinstance(one, KeyValueCache)]
+    advanced, sums = iter(all_advanced([one for one, _ in caches], [span for _, span in caches])), iter(into)
+    return tuple(
+        next(advanced)
+        if isinstance(one, KeyValueCache)
+        else _with_sums(one, next(sums), tokens=clock.lengths)  # all blocks have read what the clock says
+        for one in blocks
+    )
+
+
+def _lengths(blocks: Sequence[BlockState]) -> list[int]:
+    """The identities of the caches' lengths."""
+    return [id(one.lengths) for one in blocks if isinstance(one, KeyValueCache)]
+
+
+def _later(group: Group, after: dict[int, BlockState], spare: dict[int, Sums]) -> Group:
+    """A group as the next step finds it, given the states and the spare memory of layers by instruction."""
+    numbers = group.numbers.tolist()
+    if isinstance(group, MatrixGroup):
+        return group.later([spare[number] for number in numbers])
+    first = after[numbers[0]]
+    assert isinstance(first, KeyValueCache)
+    return group.later(first.lengths)
 
 
 def _rotation(

@@ -8,10 +8,13 @@ weights, workspaces and outputs there.
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -31,6 +34,7 @@ from ensue.kernels import (
     threads,
 )
 from ensue.kernels.decode_caches import group_caches
+from ensue.kernels.decode_states import MatrixGroup
 from ensue.nn import decode_compiler
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -55,6 +59,18 @@ def copied(x: Tensor) -> Tensor:
     with torch.inference_mode(False):
         space = guarded(x.numel() * x.element_size())
         return space.view(x.dtype).view(x.shape).copy_(x) if x.numel() else x
+
+
+class _Region:
+    """Some memory and its copy in guarded memory."""
+
+    def __init__(self, at: int, size: int) -> None:
+        self.at, self.size, self.copy = at, size, guarded(size)
+        ctypes.memmove(self.copy.data_ptr(), at, size)
+
+    def write_back(self) -> None:
+        """Copy it back."""
+        ctypes.memmove(self.at, self.copy.data_ptr(), self.size)
 
 
 def guarded_run(run: Callable[..., None]) -> Callable[..., None]:
@@ -108,15 +124,25 @@ def install(patch: pytest.MonkeyPatch) -> None:
         return group(numbers, caches)
 
     def views(self: Any, x: Tensor, groups: Any) -> Tensor:
-        """Caches are copied to guarded memory for the run, and back."""
-        numbers, caches = grouped.pop()
+        """Caches and matrices are copied to guarded memory for the run, and back."""
+        numbers, caches = grouped.pop() if grouped else ((), ())
         held = [(one.keys, one.values) for one in caches]
         for one in caches:
             one.keys, one.values = copied(one.keys.contiguous()), copied(one.values.contiguous())
             one.lengths = copied(one.lengths)
             one.seen = None if one.seen is None else copied(one.seen)
             one.rotation = None if one.rotation is None else tuple(copied(part.contiguous()) for part in one.rotation)
-        answer = run(self, x, group(numbers, caches))
+        matrices = [one for one in groups if isinstance(one, MatrixGroup)]
+        states = [(at, one, column) for one in matrices for row in one.addresses for column, at in enumerate(row) if at]
+        moved = [_Region(int(at), 4 * math.prod(one.shape[: 4 if column < 2 else 3])) for at, one, column in states]
+        places = {region.at: region.copy.data_ptr() for region in moved}
+        guarded_groups = [
+            replace(one, addresses=np.vectorize(lambda at: places.get(at, 0), otypes=[np.int64])(one.addresses))
+            for one in matrices
+        ]
+        answer = run(self, x, [*group(numbers, caches), *guarded_groups])
+        for region in moved:
+            region.write_back()
         for one, (keys, values) in zip(caches, held, strict=True):
             keys.copy_(one.keys)
             values.copy_(one.values)

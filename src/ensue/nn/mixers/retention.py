@@ -28,6 +28,9 @@ from ensue.nn.mixers.full import SelfAttention
 from ensue.nn.mixers.mixer import Mixed, Mixer, MixerConfig
 from ensue.nn.state import State, zeros_beside
 
+EPSILON = 1e-6
+"""Added to the mean square in the norm of heads."""
+
 
 @dataclass(frozen=True)
 class DecayState(State):
@@ -78,7 +81,7 @@ class DecayAttention(SelfAttention):
             padding, read = (steps >= layout.lengths[:, None])[:, None, :, None], layout.lengths
             key, fall = key.masked_fill(padding, 0.0), fall.masked_fill(padding, 0.0)
         y, matrix = linear_scan(query, key, value, state.matrix, fall)
-        y = F.rms_norm(y, (self.head_width,), eps=1e-6).transpose(1, 2).flatten(2)
+        y = F.rms_norm(y, (self.head_width,), eps=EPSILON).transpose(1, 2).flatten(2)
         y = F.silu(linear(self.gate, x)) * y
         seen = mixing_weights(query, key, fall) if weights else None
         return Mixed(linear(self.out, y), DecayState(matrix, state.tokens + read), seen)
