@@ -48,6 +48,12 @@ def test_match_params_makes_all_as_large(text):
         assert min(sizes, key=lambda width: abs(sizes[width] - target)) == chosen["hidden"]  # none is nearer
 
 
+def test_steps_that_are_set_take_the_place_of_the_default_budget(text):
+    systems, facts = raced(text, "--systems", "ngram,gpt", "--set", "train.steps=2", *RARE, *SMALL)
+    assert facts["budget"] == "" and systems["gpt"]["tokens"] == 2 * 4 * 8
+    assert "; 2 steps each;" in Path("race/race.md").read_text()
+
+
 def test_match_tokens_gives_all_the_same_text(text):
     sizes = ("window.hidden=16", "rnn.hidden=16", "gpt.hidden=16", "gpt.heads=2", "gpt.context=8")
     size = [word for setting in sizes for word in ("--set", setting)]

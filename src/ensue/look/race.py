@@ -106,21 +106,33 @@ def race_chart(record: RaceRecord) -> Any:
     summary = "; ".join(
         f"{p['system']}: {p['value']:.4g} after {p['seconds']:.0f} seconds, {p['megabytes']:.1f} MB" for p in points
     )
-    how = "equal data" if race["match"] == "tokens" else budget_in_words(race)
+    alike = matched_in_words(race)
     caption = "Lines: validation during training. " if lines else ""
     caption += "Dots: score on all held-out data; a larger dot is a larger model."
     return titled(
-        layers, f"Race on {', '.join(race['data'])}: {how}", caption, f"{title}: {summary}", width=640, height=420
+        layers, f"Race on {', '.join(race['data'])}: {alike}", caption, f"{title}: {summary}", width=640, height=420
     )
 
 
-def budget_in_words(race: dict[str, Any]) -> str:
-    """The budget of each system, as it was counted.
+def matched_in_words(race: dict[str, Any]) -> str:
+    """What all systems of a race had alike.
 
-    >>> budget_in_words({"match": "cpu", "budget": "40s"})
+    >>> matched_in_words({"match": "cpu", "budget": "40s"})
     '40s of CPU time each'
+    >>> matched_in_words({"match": "time", "budget": "", "settings": {"train.steps": "200"}})
+    '200 steps each'
     """
-    return f"{race['budget']} of {'CPU time' if race['match'] == 'cpu' else 'training'} each"
+    match, budget = race["match"], race["budget"]
+    if match == "tokens":
+        return "equal data"
+    if not budget:
+        for unit in ("steps", "epochs"):
+            if number := race["settings"].get(f"train.{unit}"):
+                return f"{number} {unit} each"
+        return "the task's epochs, at least about 60 updates"
+    if match == "params":
+        return f"equal size, {budget} each"
+    return f"{budget} of {'CPU time' if match == 'cpu' else 'training'} each"
 
 
 def _with_labels(points: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

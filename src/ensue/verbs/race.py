@@ -59,9 +59,9 @@ def race(
     ``task`` is lm, translate, or one that labels (classify, tag …). For the latter ``begin_with`` is a run whose system
     is also trained from its weights, and ``labels`` are numbers of labels to train on. With ``attention`` a system is
     trained once with each of these values of its setting ``attention``; "all" are all that it can use. Each is trained
-    for ``budget`` (60s); with ``labels`` and no budget for the task's epochs, and at least 60 updates. ``repeat`` names
-    systems that a resumed race trains again, e.g. because the machine was busy. ``again`` is the command that resumes
-    the race, for the message of an interrupted one.
+    for ``budget``, by default for the steps or epochs that settings give, else for 60s; with ``labels`` and no budget
+    for the task's epochs, and at least 60 updates. ``repeat`` names systems that a resumed race trains again, e.g.
+    because the machine was busy. ``again`` is the command that resumes the race, for the message of an interrupted one.
     """
     folder, settings = Path(out), settings or {}
     plan = plan_race(

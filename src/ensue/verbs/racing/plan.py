@@ -145,7 +145,8 @@ def plan_race(
     if match == "cpu":
         _check_equal_cpu(settings)
     if budget is None:
-        budget = "" if labels and match == "time" else DEFAULT_BUDGET
+        limited = labels or settings.get("train.steps") or settings.get("train.epochs")
+        budget = "" if limited and match == "time" else DEFAULT_BUDGET
     else:
         seconds(budget)
     initial = load(begin_with) if begin_with else None
@@ -293,10 +294,10 @@ def _training_limit(plan: RacePlan, corpus: Any, own: Mapping[str, Any], system:
         cpu = EQUAL_CPU if plan.match == "cpu" else {}
         return {"train.budget": seconds(plan.budget), "train.budget_covers": "training", **cpu}
     covers = {"train.budget_covers": "training"} if same_data else {}
-    if not plan.task.labels:
-        return {"train.epochs": own.get("train.epochs", 1.0), **covers}
     if own.get("train.steps") or own.get("train.epochs"):
         return covers
+    if not plan.task.labels:
+        return {"train.epochs": 1.0, **covers}
     # for equal data pre-trained candidates get the epochs of training from scratch
     layer = {name: value for name, value in own.items() if not (same_data and name == "begin_with")}
     train = resolve(system, task=plan.task.name, layers=[layer]).train

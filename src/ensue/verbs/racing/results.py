@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Any
 
 from ensue.core.wording import counted, listed
-from ensue.look.race import budget_in_words, entrant_name
+from ensue.look.race import entrant_name, matched_in_words
 from ensue.runs.run import Run
 from ensue.tasks.spec import RaceSpec
 from ensue.train.budget import BUSY
@@ -198,9 +198,9 @@ class Race:
 
     def markdown(self) -> str:
         """The text of race.md."""
-        columns, rows = self.table()
+        (columns, rows), alike = self.table(), matched_in_words(self.facts)
         lines = [
-            f"{self.rules.heading(self.facts)}; {self._matched()}; {counted(self.facts['threads'], 'thread')}.",
+            f"{self.rules.heading(self.facts)}; {alike}; {counted(self.facts['threads'], 'thread')}.",
             "",
             "| " + " | ".join(columns) + " |",
             "|---" * len(columns) + "|",
@@ -209,16 +209,6 @@ class Race:
             *(f"- {line}" for line in (*self.remarks(), *self.conditions())),
         ]
         return "\n".join(lines).rstrip() + "\n"
-
-    def _matched(self) -> str:
-        """What all systems had alike, for the first line of race.md."""
-        f = self.facts
-        if f["match"] == "tokens":
-            return "equal data"
-        if not f["budget"]:
-            given = [f"{f['settings'][n]} {n[6:]} each" for n in ("train.steps", "train.epochs") if n in f["settings"]]
-            return given[0] if given else "the task's epochs, at least about 60 updates"
-        return budget_in_words(f) if f["match"] != "params" else f"equal size, {f['budget']} each"
 
 
 def _size(e: Entrant) -> tuple[str, str]:
