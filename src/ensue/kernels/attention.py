@@ -72,11 +72,13 @@ def _reference(
     causal: bool = False,
     dropout: float = 0.0,
     kv_heads: int = 0,
+    span: int = 0,
 ) -> Tensor:
     query, key, value = split(parts, heads, kv_heads)
     mask = _key_mask(key, lengths)
     if causal:
         earlier = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril()
+        earlier = earlier.triu(1 - span) if span else earlier
         mask = earlier if mask is None else mask & earlier
     weights = attention_weights(query, key, mask)
     y = (drop(weights, dropout) if dropout else weights) @ shared_heads(value, heads)
@@ -91,6 +93,7 @@ def _short(
     causal: bool = False,
     dropout: float = 0.0,
     kv_heads: int = 0,
+    span: int = 0,
 ) -> Tensor:
     return short_attention.attend(parts, heads, lengths, causal, kv_heads)
 
@@ -103,8 +106,9 @@ def _can_run_short(
     causal: bool = False,
     dropout: float = 0.0,
     kv_heads: int = 0,
+    span: int = 0,
 ) -> bool:
-    return not dropout and short_attention.fits(parts, heads, kv_heads)
+    return not dropout and not span and short_attention.fits(parts, heads, kv_heads)
 
 
 def _blocked(
@@ -115,8 +119,9 @@ def _blocked(
     causal: bool = False,
     dropout: float = 0.0,
     kv_heads: int = 0,
+    span: int = 0,
 ) -> Tensor:
-    return blocked_attention.attend(parts, heads, lengths, causal, dropout, kv_heads)
+    return blocked_attention.attend(parts, heads, lengths, causal, dropout, kv_heads, span)
 
 
 def _can_run_blocked(
@@ -127,8 +132,9 @@ def _can_run_blocked(
     causal: bool = False,
     dropout: float = 0.0,
     kv_heads: int = 0,
+    span: int = 0,
 ) -> bool:
-    return blocked_attention.fits(parts, heads, kv_heads)
+    return (lengths is None or not span) and blocked_attention.fits(parts, heads, kv_heads, span)
 
 
 def _cheap_dropout(
@@ -139,6 +145,7 @@ def _cheap_dropout(
     causal: bool = False,
     dropout: float = 0.0,
     kv_heads: int = 0,
+    span: int = 0,
 ) -> Tensor:
     """Plain operations and a cheap mask: torch's kernel too computes dropped weights one by one, and draws for each."""
     query, key, value = (shared_heads(one, heads) for one in split(parts, heads, kv_heads))
@@ -159,6 +166,7 @@ def _can_drop_cheaply(
     causal: bool = False,
     dropout: float = 0.0,
     kv_heads: int = 0,
+    span: int = 0,
 ) -> bool:
     return dropout > 0 and not causal and parts[0].device.type == "cpu" and plain(*parts)
 
@@ -171,12 +179,15 @@ def _scaled_dot_product(
     causal: bool = False,
     dropout: float = 0.0,
     kv_heads: int = 0,
+    span: int = 0,
 ) -> Tensor:
     """Torch's own kernel."""
     query, key, value = (shared_heads(one, heads) for one in split(parts, heads, kv_heads))
     mask = _key_mask(key, lengths)
-    if causal and mask is not None:
-        mask = mask & torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril()
+    if causal and (mask is not None or span):
+        earlier = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril()
+        earlier = earlier.triu(1 - span) if span else earlier
+        mask = earlier if mask is None else mask & earlier
     alone = causal and mask is None and bool(query.shape[2] > 1)  # a tensor while it is traced
     return F.scaled_dot_product_attention(query, key, value, mask, dropout, alone).transpose(1, 2).flatten(2)
 
@@ -189,6 +200,7 @@ def _always(
     causal: bool = False,
     dropout: float = 0.0,
     kv_heads: int = 0,
+    span: int = 0,
 ) -> bool:
     return True
 
@@ -203,9 +215,10 @@ attend = Kernel(
 )
 """Attention among projected queries, keys and values of padded rows → (B, T, D).
 
-(parts, heads, lengths=None, *, causal=False, dropout=0.0, kv_heads=0): row b sees its first ``lengths[b]`` keys, with
-``causal`` no query sees a later key, each weight is dropped with probability ``dropout``, and groups of query heads
-share one of ``kv_heads`` heads of keys and values (0: each has its own).
+(parts, heads, lengths=None, *, causal=False, dropout=0.0, kv_heads=0, span=0): row b sees its first ``lengths[b]``
+keys; with ``causal`` no query sees a later key, and with a ``span`` none that is ``span`` or more positions before it;
+each weight is dropped with probability ``dropout``; groups of query heads share one of ``kv_heads`` heads of keys and
+values (0: each has its own).
 """
 
 

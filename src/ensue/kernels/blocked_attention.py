@@ -32,16 +32,21 @@ MAX_TIME = 4096
 """The most queries and the most keys: beyond, a head's keys and values leave the cache."""
 
 
-def fits(parts: Parts, heads: int, kv_heads: int = 0) -> bool:
+def fits(parts: Parts, heads: int, kv_heads: int = 0, span: int = 0) -> bool:
     """True if the loops can read these padded rows (B, T or S, …), and are faster."""
     return (
-        torch.is_grad_enabled()
-        and all(part.numel() and part.shape[1] <= MAX_TIME for part in parts)
+        (torch.is_grad_enabled() or span > 0)
+        and all(part.numel() and (part.shape[1] <= MAX_TIME or span) for part in parts)
         and width(parts, heads, kv_heads) // heads % LANES == 0
         and loopable(*parts)
         and plain(*parts)
         and all(part.stride(-1) == 1 and part.stride(0) == part.shape[1] * part.stride(1) for part in parts)
     )
+
+
+def skips(x: Tensor, head_width: int) -> bool:
+    """True if the loops can read heads of this width projected from x (B, T, …), and skip keys outside a span."""
+    return bool(x.numel()) and head_width % LANES == 0 and loopable(x) and plain(x)
 
 
 def attend(
@@ -51,20 +56,30 @@ def attend(
     causal: bool = False,
     dropout: float = 0.0,
     kv_heads: int = 0,
+    span: int = 0,
 ) -> Tensor:
     """softmax(Q Kᵀ / √d) V of padded rows, (B, T, D), each weight dropped with probability ``dropout``.
 
-    Row b sees its first ``sizes[b]`` keys; with ``causal`` no token sees one after it.
+    Row b sees its first ``sizes[b]`` keys; with ``causal`` no token sees one after it, and with a ``span`` too, which
+    needs rows of equal size, none that is ``span`` or more positions before it.
     """
+    assert not span or (causal and sizes is None)
     (B, T), S = parts[0].shape[:2], parts[-1].shape[1]
     off, seed = (limit(dropout), new_seed()) if dropout else (0, 0)
     rows = AttentionRows.padded(B, T, S, sizes)
-    y: Tensor = _Blocked.apply((heads, kv_heads or heads), rows, causal, off, seed, *parts)  # type: ignore[no-untyped-call]
+    y: Tensor = _Blocked.apply((heads, kv_heads or heads), rows, (causal, span), off, seed, *parts)  # type: ignore[no-untyped-call]
     return y
 
 
 def reference(
-    parts: Parts, heads: int, rows: AttentionRows, causal: bool, off: int, seed: int, kv_heads: int = 0
+    parts: Parts,
+    heads: int,
+    rows: AttentionRows,
+    causal: bool,
+    off: int,
+    seed: int,
+    kv_heads: int = 0,
+    span: int = 0,
 ) -> Tensor:
     """The equation in plain operations; a query that sees no key gets zeros."""
     each = split(parts, heads, kv_heads)
@@ -75,6 +90,8 @@ def reference(
     masked = torch.arange(S) >= rows.table[:, 4, None, None, None]
     if causal:
         masked = masked | torch.ones(T, S, dtype=torch.bool).triu(1)
+    if span:
+        masked = masked | torch.ones(T, S, dtype=torch.bool).tril(-span)
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
     weights = scores.masked_fill(masked, float("-inf")).softmax(-1).masked_fill(masked, 0.0)
     if off:
@@ -96,31 +113,37 @@ class _Blocked(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, shared: tuple[int, int], rows: AttentionRows, causal: bool, off: int, seed: int, *parts: Tensor
+        ctx: Any,
+        shared: tuple[int, int],
+        rows: AttentionRows,
+        near: tuple[bool, int],
+        off: int,
+        seed: int,
+        *parts: Tensor,
     ) -> Tensor:
-        """Y; ``shared`` are H and G."""
+        """Y; ``shared`` are H and G, ``near`` are causal and span."""
         (B, T), D, heads = parts[0].shape[:2], width(parts, *shared), shared[0]
         y = parts[0].new_empty(B, T, D)
-        fixed = (B, heads, D // heads, shared[1], int(causal), rows.queries, rows.keys, seed, off, rows.table)
+        fixed = (B, heads, D // heads, shared[1], *map(int, near), rows.queries, rows.keys, seed, off, rows.table)
         run(loops.attend_blocks, B * T, *fixed, *addresses(_flat(parts), *shared), y, D)
         ctx.save_for_backward(*parts)
-        ctx.shared, ctx.rows, ctx.rest = shared, rows, (causal, off, seed)
+        ctx.shared, ctx.rows, ctx.rest = shared, rows, (near, off, seed)
         return y
 
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         """The gradient of each part."""
-        parts, rows, (causal, off, seed) = ctx.saved_tensors, ctx.rows, ctx.rest
+        parts, rows, (near, off, seed) = ctx.saved_tensors, ctx.rows, ctx.rest
         needed, (heads, kv_heads) = ctx.needs_input_grad[5:], ctx.shared
         if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
 
             def equation(*own: Tensor) -> Tensor:
-                return reference(own, heads, rows, causal, off, seed, kv_heads)
+                return reference(own, heads, rows, near[0], off, seed, kv_heads, near[1])
 
             return *[None] * 5, *differentiable(equation, parts, needed, above)
         by_y, grads = above[0].contiguous(), tuple(part.new_empty(part.shape) for part in parts)
         (B, T), D = parts[0].shape[:2], by_y.shape[2]
-        fixed = (B, heads, D // heads, kv_heads, int(causal), rows.queries, rows.keys, seed, off, rows.table)
+        fixed = (B, heads, D // heads, kv_heads, *map(int, near), rows.queries, rows.keys, seed, off, rows.table)
         arrays = (*addresses(_flat(parts), heads, kv_heads), by_y, D, *addresses(_flat(grads), heads, kv_heads))
         run(loops.attend_blocks_backward, B * T, *fixed, *arrays)
         return *[None] * 5, *(grad if need else None for grad, need in zip(grads, needed))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ensue.kernels.compile import inner, loop, next_chunk, pointer
 from ensue.kernels.elementwise_loops import random_words
 from ensue.kernels.short_attention_loops import head, softmax_backward, two
-from ensue.kernels.simd import LANES
+from ensue.kernels.simd import LANES, ROWS
 from ensue.kernels.softmax_loops import softmax_columns
 from ensue.kernels.tiles import as_left, as_left_transposed, matmul, matmul_add, matrix, transpose, whole_rows
 
@@ -52,9 +52,30 @@ def copy_out(x: Floats, to: Any, count: int) -> None:
 
 
 @inner
-def block_weights(p: Floats, keys: Floats, transposed: Floats, first: int, size: int, causal: int) -> None:
-    """Pᵀ of a block of queries, of which the first is number ``first``, over its first ``size`` keys."""
+def begin_of(first: int, span: int) -> int:
+    """The first key that a block of queries from ``first`` on sees, rounded down to whole rows; 0 without a span."""
+    return int(max(0, first - span + 1) // ROWS * ROWS) if span else 0
+
+
+@inner
+def hide_far(p: Floats, first: int, count: int, span: int) -> None:
+    """−∞ for scores, (S, BLOCK), of keys that are ``span`` or more positions before the query.
+
+    Columns from ``count`` on are no queries; they keep something to see, or they would be NaN.
+    """
+    for s in range(max(0, first + count - span)):
+        for i in range(max(0, s + span - first), count):
+            p[s, i] = -np.inf
+
+
+@inner
+def block_weights(
+    p: Floats, keys: Floats, transposed: Floats, first: int, count: int, size: int, causal: int, span: int
+) -> None:
+    """Pᵀ of a block of ``count`` queries, of which the first is number ``first``, over its first ``size`` keys."""
     matmul(matrix(p), as_left(matrix(keys)), matrix(transposed), len(p), p.shape[1], len(transposed))
+    if span:
+        hide_far(p, first, count, span)
     scale = f32(1 / (np.sqrt(len(transposed)) * np.log(2)))
     for column in range(0, p.shape[1], LANES):
         softmax_columns(matrix(p), size, column, first, causal, scale)
@@ -95,9 +116,9 @@ def first_word(unit: int, first: int, most: int, longest: int) -> int:
 @loop
 def attend_blocks(a: Any) -> None:
     """Y = (P ∘ m) V, (M, D), of rows of any length; without dropout ``off`` is 0."""
-    B, H, d, G, causal, most, longest, seed, off = a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]
-    rows = carray(pointer(a[11]), (B, 6), np.int64)
-    query, key, value, out = two(a, 12), two(a, 14), two(a, 16), two(a, 18)
+    B, H, d, G, causal, span, most, longest, seed, off = a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11]
+    rows = carray(pointer(a[12]), (B, 6), np.int64)
+    query, key, value, out = two(a, 13), two(a, 15), two(a, 17), two(a, 19)
     S = whole_rows(longest)
     keys, values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
     transposed, result = np.empty((d, BLOCK), np.float32), np.empty((BLOCK, d), np.float32)
@@ -113,17 +134,19 @@ def attend_blocks(a: Any) -> None:
         copy_in(head(value, row[2], h // (H // G), d), values, row[3])
         for first in range(0, row[1], BLOCK):
             count = min(BLOCK, row[1] - first)
-            size = seen_of(row, first, count, causal)
+            begin = begin_of(first, span)
+            size = seen_of(row, first, count, causal) - begin
             p = weights[: whole_rows(size)]
             if size == 0:
                 result[:] = f32(0)
             else:
                 transpose(head(query, row[0] + first, h, d), transposed, count)
-                block_weights(p, keys, transposed, first, size, causal)
+                block_weights(p, keys[begin:], transposed, first - begin, count, size, causal, span)
                 if off:
-                    block_mask(mask[: len(p)], words, seed, first_word(unit, first, most, longest), off)
+                    word = first_word(unit, first, most, longest) + begin * EACH
+                    block_mask(mask[: len(p)], words, seed, word, off)
                     multiply(p, mask)
-                matmul(matrix(result), as_left_transposed(matrix(p)), matrix(values), BLOCK, d, len(p))
+                matmul(matrix(result), as_left_transposed(matrix(p)), matrix(values[begin:]), BLOCK, d, len(p))
             copy_out(result, head(out, row[0] + first, h, d), count)
         unit = next_chunk(a)
 
@@ -131,10 +154,10 @@ def attend_blocks(a: Any) -> None:
 @loop
 def attend_blocks_backward(a: Any) -> None:
     """∂Q, ∂K, ∂V of ∂Y; weights are made again."""
-    B, H, d, G, causal, most, longest, seed, off = a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]
-    rows = carray(pointer(a[11]), (B, 6), np.int64)
-    query, key, value, above = two(a, 12), two(a, 14), two(a, 16), two(a, 18)
-    by_query, by_key, by_value = two(a, 20), two(a, 22), two(a, 24)
+    B, H, d, G, causal, span, most, longest, seed, off = a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11]
+    rows = carray(pointer(a[12]), (B, 6), np.int64)
+    query, key, value, above = two(a, 13), two(a, 15), two(a, 17), two(a, 19)
+    by_query, by_key, by_value = two(a, 21), two(a, 23), two(a, 25)
     S = whole_rows(longest)
     keys, values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
     by_keys, by_values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
@@ -158,7 +181,8 @@ def attend_blocks_backward(a: Any) -> None:
         for block in range(H // G * blocks):  # of all query heads that share these keys
             h, first = g * (H // G) + block // blocks, block % blocks * BLOCK
             count = min(BLOCK, row[1] - first)
-            size = seen_of(row, first, count, causal)
+            begin = begin_of(first, span)
+            size = seen_of(row, first, count, causal) - begin
             if size == 0:
                 queries[:] = f32(0)
                 copy_out(queries, head(by_query, row[0] + first, h, d), count)
@@ -168,17 +192,18 @@ def attend_blocks_backward(a: Any) -> None:
             copy_in(head(above, row[0] + first, h, d), by_y, count)
             transpose(matrix(queries), transposed, BLOCK)
             transpose(matrix(by_y), above_transposed, BLOCK)
-            block_weights(p, keys, transposed, first, size, causal)
-            matmul(matrix(by), as_left(matrix(values)), matrix(above_transposed), len(p), BLOCK, d)
+            block_weights(p, keys[begin:], transposed, first - begin, count, size, causal, span)
+            matmul(matrix(by), as_left(matrix(values[begin:])), matrix(above_transposed), len(p), BLOCK, d)
             if off:
-                block_mask(mask[: len(p)], words, seed, first_word(b * H + h, first, most, longest), off)
+                word = first_word(b * H + h, first, most, longest) + begin * EACH
+                block_mask(mask[: len(p)], words, seed, word, off)
                 multiply(by, mask)
             softmax_backward(p, by, scale)
             if off:
                 multiply(p, mask)
-            matmul_add(matrix(by_keys), as_left(matrix(by)), matrix(queries), len(p), d, BLOCK)
-            matmul_add(matrix(by_values), as_left(matrix(p)), matrix(by_y), len(p), d, BLOCK)
-            matmul(matrix(queries), as_left_transposed(matrix(by)), matrix(keys), BLOCK, d, len(p))
+            matmul_add(matrix(by_keys[begin:]), as_left(matrix(by)), matrix(queries), len(p), d, BLOCK)
+            matmul_add(matrix(by_values[begin:]), as_left(matrix(p)), matrix(by_y), len(p), d, BLOCK)
+            matmul(matrix(queries), as_left_transposed(matrix(by)), matrix(keys[begin:]), BLOCK, d, len(p))
             copy_out(queries, head(by_query, row[0] + first, h, d), count)
         copy_out(by_keys, head(by_key, row[2], g, d), row[3])
         copy_out(by_values, head(by_value, row[2], g, d), row[3])

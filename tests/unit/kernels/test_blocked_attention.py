@@ -27,15 +27,15 @@ Made = Callable[..., Parts]
 
 
 def both(
-    held: Parts, heads: int, sizes: Tensor | None, causal: bool, dropout: float, kv_heads: int = 0
+    held: Parts, heads: int, sizes: Tensor | None, causal: bool, dropout: float, kv_heads: int = 0, span: int = 0
 ) -> list[list[Tensor]]:
     """The output and all gradients, by the equation and by the loops, with the same random numbers."""
     (B, T), S = held[0].shape[:2], held[-1].shape[1]
     torch.manual_seed(3)
-    ours = attend(held, heads, sizes, causal, dropout, kv_heads)
+    ours = attend(held, heads, sizes, causal, dropout, kv_heads, span)
     torch.manual_seed(3)
     off, seed = (limit(dropout), new_seed()) if dropout else (0, 0)
-    wanted = reference(held, heads, AttentionRows.padded(B, T, S, sizes), causal, off, seed, kv_heads)
+    wanted = reference(held, heads, AttentionRows.padded(B, T, S, sizes), causal, off, seed, kv_heads, span)
     way = wanted.detach().cos()
     return [[y.detach(), *torch.autograd.grad((y * way).sum(), held)] for y in (wanted, ours)]
 
@@ -77,6 +77,30 @@ def test_heads_that_share_keys_give_the_output_and_all_gradients(time: int, kv_h
     assert fits(held, 4, kv_heads)
     for wanted, ours in zip(*both(held, 4, torch.tensor([time, 9, 1]), True, dropout, kv_heads), strict=True):
         torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("kv_heads", [1, 2])
+@pytest.mark.parametrize(("time", "span"), [(5, 1), (130, 1), (64, 63), (130, 17), (130, 64), (200, 65), (200, 199)])
+def test_a_span_gives_the_output_and_all_gradients(time: int, span: int, kv_heads: int, dropout: float) -> None:
+    torch.manual_seed(0)
+    held = (torch.randn(2, time, (2 + 2 * kv_heads) * 16, requires_grad=True),)
+    assert fits(held, 2, kv_heads, span)
+    for wanted, ours in zip(*both(held, 2, None, True, dropout, kv_heads, span), strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=2e-5)
+
+
+def test_what_is_outside_the_span_is_not_read() -> None:
+    torch.manual_seed(0)
+    held = torch.randn(1, 300, 3 * 16, requires_grad=True)
+    before = attend((held,), 1, None, True, span=20)
+    with torch.no_grad():
+        changed = held.clone()
+        changed[:, :100] = 1e3
+        after = attend((changed,), 1, None, True, span=20)
+    assert torch.equal(before[:, 119:], after[:, 119:]) and not torch.equal(before[:, 118], after[:, 118])
+    (grad,) = torch.autograd.grad(before[:, 200:].square().sum(), held)
+    assert not grad[:, :181].any() and grad[:, 181].any()
 
 
 def test_masks_are_of_mean_one_and_differ_between_rows_heads_and_places() -> None:

@@ -225,3 +225,24 @@ def test_local_attention_whose_cache_alone_knows_the_rotary_positions(pieces, ca
         y, state, _ = mixer(piece, state)
         found.append(y)
     torch.testing.assert_close(torch.cat(found, 1), expected)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+@pytest.mark.parametrize("pieces", [[90], [50, 1, 39], [5, 85]], ids=str)
+def test_local_attention_of_heads_that_fill_registers(pieces, kv_heads):
+    torch.manual_seed(0)
+    config = MixerConfig(width=32, heads=2, kv_heads=kv_heads, causal=True, context=90, rope_base=100.0)
+    mixer, x = build_mixer("local:span=20", config), torch.randn(2, 90, 32, requires_grad=True)
+    steps, state, found = torch.arange(90)[None], None, []
+    for piece, positions in zip(x.split(pieces, 1), steps.split(pieces, 1), strict=True):
+        y, state, _ = mixer(piece, state, Layout(positions=positions))
+        found.append(y)
+    assert state.written < 90  # what nobody sees is dropped
+    query, key, value = mixer._heads(mixer._rotated(mixer._projected(x), steps, PADDED))
+    weights = attention_weights(query, key, mixer.sees(steps[0], steps[0]))
+    expected = mixer.out((weights @ shared_heads(value, 2)).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(torch.cat(found, 1), expected, atol=1e-5, rtol=0)
+    inputs = (x, *mixer.parameters())
+    ours, wanted = (torch.autograd.grad(y.square().sum(), inputs) for y in (torch.cat(found, 1), expected))
+    for one, other in zip(ours, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)

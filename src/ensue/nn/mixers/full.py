@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ from ensue.kernels.attention import (
     attend_packed_from,
     attention_weights,
 )
+from ensue.kernels.blocked_attention import skips
 from ensue.kernels.int8 import part
 from ensue.kernels.matmul import linear
 from ensue.kernels.rotary import rotate
@@ -109,8 +110,11 @@ class SelfAttention(Mixer):
             if self.score_bias is None
             else self.score_bias(positions, past.key_positions(positions, cache.written))
         )
-        if past.fresh and self.plain and not 0 < self.span < T:  # all that may be seen was projected just now
-            y = attend((projected,), self.heads, causal=True, dropout=dropout, kv_heads=self.kv_heads)
+        span = self.span if self.span < T else 0
+        if past.fresh and self.plain and (not span or skips(projected, self.head_width)):
+            # all that may be seen was projected just now
+            how: dict[str, Any] = {"dropout": dropout, "kv_heads": self.kv_heads, "span": span}
+            y = attend((projected,), self.heads, causal=True, **how)
         else:
             mask = None if T == 1 and past.whole(self.span) else past.visible(T, cache.written, self.span)
             keys, values = (part.to(query.dtype) for part in (cache.written_keys, cache.written_values))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.kernels.attention import attend_cached, attention_weights
+from ensue.kernels.blocked_attention import skips
 from ensue.kernels.matmul import linear
 from ensue.kernels.pattern_attention import Part
 from ensue.nn.key_value_cache import KeyValueCache
@@ -52,12 +53,13 @@ class LocalAttention(PatternAttention):
         return blocks.band(self.span - 1, 0 if self.causal else self.span - 1)
 
     def _causal(self, x: Tensor, past: KeyValueCache, layout: Layout, weights: bool) -> Mixed:
-        """Attend to the cache and to x itself: all of it in short texts, else in blocks."""
+        """Attend to the cache and to x itself: all of it in short texts, else to what is within the span."""
         if x.shape[1] <= self.span or (self.score_cap and weights):
             return SelfAttention._causal(self, x, past, layout, weights)
         if self.score_cap:
             return self._spans(x, past, layout)
-        y, cache, seen = super()._causal(x, past, layout, weights)
+        whole = past.fresh and self.plain and skips(x, self.head_width)
+        y, cache, seen = (SelfAttention if whole else PatternAttention)._causal(self, x, past, layout, weights)
         return Mixed(y, self._seen_later(cache, layout), seen)
 
     def _spans(self, x: Tensor, past: KeyValueCache, layout: Layout) -> Mixed:
