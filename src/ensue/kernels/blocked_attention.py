@@ -124,7 +124,7 @@ class _Blocked(torch.autograd.Function):
         """Y; ``shared`` are H and G, ``near`` are causal and span."""
         (B, T), D, heads = parts[0].shape[:2], width(parts, *shared), shared[0]
         y = parts[0].new_empty(B, T, D)
-        fixed = (B, heads, D // heads, shared[1], *map(int, near), rows.queries, rows.keys, seed, off, rows.table)
+        fixed = (B, heads, D // heads, shared[1], int(near[0]), near[1], rows.queries, rows.keys, seed, off, rows.table)
         run(loops.attend_blocks, B * T, *fixed, *addresses(_flat(parts), *shared), y, D)
         ctx.save_for_backward(*parts)
         ctx.shared, ctx.rows, ctx.rest = shared, rows, (near, off, seed)
@@ -143,7 +143,7 @@ class _Blocked(torch.autograd.Function):
             return *[None] * 5, *differentiable(equation, parts, needed, above)
         by_y, grads = above[0].contiguous(), tuple(part.new_empty(part.shape) for part in parts)
         (B, T), D = parts[0].shape[:2], by_y.shape[2]
-        fixed = (B, heads, D // heads, kv_heads, *map(int, near), rows.queries, rows.keys, seed, off, rows.table)
+        fixed = (B, heads, D // heads, kv_heads, int(near[0]), near[1], rows.queries, rows.keys, seed, off, rows.table)
         arrays = (*addresses(_flat(parts), heads, kv_heads), by_y, D, *addresses(_flat(grads), heads, kv_heads))
         run(loops.attend_blocks_backward, B * T, *fixed, *arrays)
         return *[None] * 5, *(grad if need else None for grad, need in zip(grads, needed))
