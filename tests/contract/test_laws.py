@@ -63,6 +63,17 @@ VARIANTS = {
             (1, 4, {"attention": "local:span=3*2,full", "qk_norm": True}),
         )
     ],
+    "transformer-xl": [
+        {"layers": 2, "heads": 2, "hidden": 8, "segment": s, "memory": m, **more}
+        for s, m, more in (
+            (4, 6, {"embed_scale": 8**0.5}),
+            (2, 1, {"norm": "pre", "tied": False}),
+            (1, 3, {"kv_heads": 1, "qk_norm": True}),
+            (3, 4, {"window": "fixed", "clamp": 2}),
+            (3, 2, {"begin": "zeros", "attention": "xl,local:span=3"}),
+            (5, 0, {"attention": "xl:memory=2+full", "norm": "rms", "feed": "swiglu"}),
+        )
+    ],
     "gpt": [
         {"layers": 2, "heads": 2, "hidden": 8, "context": c, "positions": p, "norm": n}
         for c, p, n in (
