@@ -80,6 +80,8 @@ class TransformerXLConfig(TrunkConfig):
         check(self, "memory", self.memory > 0 or self.window != "fixed", "1 or more with window=fixed")
         check(self, "embed_scale", 0 < self.embed_scale < float("inf"), "above 0, and finite")
         check(self, "epsilon", 0 < self.epsilon < 1, "between 0 and 1")
+        for name, unused in {"rope_base": 10000.0, "rope_scaling": "none"}.items():
+            check(self, name, getattr(self, name) == unused, f"{unused}, as no position is rotated here")
         self.check_trunk()
         mixers = [parse_mixer(one)[0] for layer in parse_turns(self.attention) for one in parse_heads(layer)]
         check(self, "attention", MEMORY in mixers, f"{MEMORY} in some layer, as no other has a memory")

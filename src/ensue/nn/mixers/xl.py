@@ -56,23 +56,39 @@ class SegmentMemory(State):
 
     inputs: Tensor  # (B, S, D)
     read: Tensor  # (B,)
+    used: int = 0
+    """What every row has read, where rows are even."""
+    even: bool = True
+    """Whether all rows have read the same number of tokens."""
     keys: Tensor | None = None  # (B, G, S, d)
     values: Tensor | None = None  # (B, G, S, d)
+
+    @staticmethod
+    def of(inputs: Tensor, read: Tensor) -> SegmentMemory:
+        """The state of rows with these inputs, which have read so many tokens."""
+        used = int(read[0]) if len(read) else 0
+        return SegmentMemory(inputs, read, used, bool((read == used).all()))
+
+    @property
+    def counts(self) -> list[int]:
+        """How many tokens rows have read, once if they are even."""
+        return [self.used] if self.even else self.read.tolist()
 
     @classmethod
     def joined(cls, states: Sequence[SegmentMemory]) -> SegmentMemory:
         """Concatenate the rows of several states, which may have different lengths."""
         size = max(state.inputs.shape[1] for state in states)
-        return cast(SegmentMemory, super().joined([state._widened(size) for state in states]))
+        return cls.of(torch.cat([state._inputs(size) for state in states]), torch.cat([state.read for state in states]))
 
     def renewed(self, rows: Tensor, start: SegmentMemory) -> SegmentMemory:
         """This memory, with some rows taken from ``start``."""
         size = max(self.inputs.shape[1], start.inputs.shape[1])
-        return cast(SegmentMemory, State.renewed(self._widened(size), rows, start._widened(size)))
+        inputs = torch.where(rows[:, None, None], start._inputs(size), self._inputs(size))
+        return self.of(inputs, torch.where(rows, start.read, self.read))
 
-    def _widened(self, size: int) -> SegmentMemory:
-        """The inputs alone, with columns of zeros on the left."""
-        return SegmentMemory(F.pad(self.inputs, (0, 0, size - self.inputs.shape[1], 0)), self.read)
+    def _inputs(self, size: int) -> Tensor:
+        """The inputs with columns of zeros on the left, (B, size, D)."""
+        return F.pad(self.inputs, (0, 0, size - self.inputs.shape[1], 0))
 
 
 class XLAttention(SelfAttention):
@@ -137,14 +153,15 @@ class XLAttention(SelfAttention):
     ) -> Mixed:
         """Mix x (B, T, D) one segment after the other."""
         past, T = state or self.start(len(x)), x.shape[1]
-        phases = set((past.read % self.segment).tolist())
+        phases = {count % self.segment for count in past.counts}
         if len(phases) > 1 and torch.is_grad_enabled():  # the gradient stops at another place in each row
             return self._row_by_row(x, past, layout, weights)
         S, found, seen = past.inputs.shape[1], [x[:, :0]], []
         for at, size, begun in self._pieces(T, phases):
             lengths = None if layout.lengths is None else (layout.lengths - at).clamp(0, size)
             before = past.inputs.shape[1]
-            y, past, shares = self._segment(x[:, at : at + size], past, begun, lengths, weights)
+            r = self._sinusoids(before + size, layout)
+            y, past, shares = self._segment(x[:, at : at + size], past, r, begun, lengths, weights)
             found.append(y)
             if shares is not None:
                 seen.append(F.pad(shares, (S + at - before, T - at - size)))
@@ -166,19 +183,21 @@ class XLAttention(SelfAttention):
         for b in range(len(x)):
             row = torch.tensor([b], device=x.device)
             lengths = None if layout.lengths is None else layout.lengths[row]
-            found.append(self(x[b : b + 1], past.rows(row), Layout(lengths), weights))
+            own = SegmentMemory.of(past.inputs[b : b + 1], past.read[b : b + 1])
+            found.append(self(x[b : b + 1], own, Layout(lengths), weights))
         y, states, seen = zip(*found, strict=True)
         return Mixed(torch.cat(y), SegmentMemory.joined(states), torch.cat(seen) if weights else None)
 
     def _segment(
-        self, x: Tensor, past: SegmentMemory, begun: int, lengths: Tensor | None, weights: bool
+        self, x: Tensor, past: SegmentMemory, r: Tensor, begun: int, lengths: Tensor | None, weights: bool
     ) -> tuple[Tensor, SegmentMemory, Tensor | None]:
         """Attend from x (B, T, D), a segment or the rest of one after ``begun`` tokens, to the memory and to itself."""
         T, S = x.shape[1], past.inputs.shape[1]
         memory, earlier = past.inputs.tensor_split([max(0, S - begun)], dim=1)
         h = torch.cat([memory.detach(), earlier, x], dim=1)  # h̃ = [SG(m); h]
         query, key, value = self._query(x), *self._keys_and_values(h, x, past)
-        relative = shifted((query + self.position_bias[:, None]) @ self._relative_keys(S + T).transpose(-2, -1))
+        R = linear(self.positions, r).unflatten(-1, (self.heads, -1)).permute(1, 2, 0)  # (H, d, S + T)
+        relative = shifted((query + self.position_bias[:, None]) @ R)
         bias, mask = relative / math.sqrt(self.head_width), self.visible(past.read, T, S)
         query = query + self.content_bias[:, None]
         y = attend_cached(query, key, value, mask, bias, self.dropout if self.training else 0.0)
@@ -200,12 +219,15 @@ class XLAttention(SelfAttention):
             return key, value
         return torch.cat([cast(Tensor, past.keys), key], dim=2), torch.cat([cast(Tensor, past.values), value], dim=2)
 
-    def _relative_keys(self, size: int) -> Tensor:
-        """R_k for distances k = size − 1 … 0, (H, size, d)."""
-        distances = torch.arange(size - 1, -1, -1, device=self.content_bias.device)
-        distances = distances.clamp(max=self.clamp) if self.clamp else distances
-        r = sinusoids(distances, self.out.out_features).to(self.content_bias.dtype)
-        return linear(self.positions, r).unflatten(-1, (self.heads, -1)).transpose(0, 1)
+    def _sinusoids(self, size: int, layout: Layout) -> Tensor:
+        """r_k for distances k = size − 1 … 0, (size, D); layers of one clamp share them."""
+
+        def compute() -> Tensor:
+            distances = torch.arange(size - 1, -1, -1, device=self.content_bias.device)
+            distances = distances.clamp(max=self.clamp) if self.clamp else distances
+            return sinusoids(distances, self.out.out_features).to(self.content_bias.dtype)
+
+        return compute() if layout.positions is None else layout.once(("xl", size, self.clamp), compute)
 
     def visible(self, read: Tensor, time: int, size: int) -> Tensor:
         """Which of ``size`` columns of the state and T new ones each new token sees, (B, 1, T, S + T)."""
@@ -220,7 +242,8 @@ class XLAttention(SelfAttention):
     ) -> SegmentMemory:
         """The state after T new tokens, of which row b has lengths[b] real ones: what later tokens see."""
         read = past.read + (time if lengths is None else lengths)
-        counts = read.tolist()
+        after = SegmentMemory(h, read, past.used + time, past.even) if lengths is None else SegmentMemory.of(h, read)
+        counts = after.counts
         needed = self.memory - 1 if self.fixed else self.memory + max((n % self.segment for n in counts), default=0)
         size = min(needed, h.shape[1], max(counts, default=0) + self.memory * self.zeros)
         kept = [h] if torch.is_grad_enabled() else [h, key.transpose(1, 2), value.transpose(1, 2)]
@@ -231,7 +254,7 @@ class XLAttention(SelfAttention):
             columns = (last - size + torch.arange(size, device=h.device)).clamp(min=0)
             kept = [one[torch.arange(len(h), device=h.device)[:, None], columns] for one in kept]
         inputs, *cached = kept
-        return SegmentMemory(inputs, read, *(one.transpose(1, 2) for one in cached))
+        return SegmentMemory(inputs, read, after.used, after.even, *(one.transpose(1, 2) for one in cached))
 
 
 def shifted(x: Tensor) -> Tensor:
