@@ -22,12 +22,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from ensue.core.settings import check, check_not_negative, check_positive
 from ensue.models.gpt import COSINE
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
+from ensue.nn.adaptive import PROJECTIONS, AdaptiveSettings, build_embedding, build_head
 from ensue.nn.dropout import Dropout
 from ensue.nn.layout import Layout
 from ensue.nn.mixers.mixer import parse_heads, parse_mixer, parse_turns
@@ -42,7 +43,7 @@ MEMORY = "xl"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TransformerXLConfig(TrunkConfig):
+class TransformerXLConfig(TrunkConfig, AdaptiveSettings):
     """Configuration of Transformer-XL."""
 
     vocabulary: int = 0
@@ -83,6 +84,7 @@ class TransformerXLConfig(TrunkConfig):
         for name, unused in {"rope_base": 10000.0, "rope_scaling": "none"}.items():
             check(self, name, getattr(self, name) == unused, f"{unused}, as no position is rotated here")
         self.check_trunk()
+        self.check_adaptive(self.hidden)
         mixers = [parse_mixer(one)[0] for layer in parse_turns(self.attention) for one in parse_heads(layer)]
         check(self, "attention", MEMORY in mixers, f"{MEMORY} in some layer, as no other has a memory")
 
@@ -125,16 +127,14 @@ class TransformerXL(LanguageModel):
     def __init__(self, config: TransformerXLConfig) -> None:
         super().__init__()
         self.config = config
-        self.embed = nn.Embedding(config.vocabulary, config.hidden)  # W_e
+        self.embed = build_embedding(config, config.vocabulary, config.hidden)  # W_e
         self.blocks = build_trunk(
             config.with_memory(), causal=True, attention_dropout=config.dropout, epsilon=config.epsilon
         )
         self.norm = last_norm(config, config.epsilon)
-        self.head = nn.Linear(config.hidden, config.vocabulary)
-        if config.tied:
-            self.head.weight = self.embed.weight
+        self.head = build_head(self.embed, config, bias=True)  # W_eᵀ, b
         self.dropout = Dropout(config.dropout)
-        initialise(self, config.layers)
+        initialise(self, config.layers, skip=PROJECTIONS)
 
     @property
     def window(self) -> int:

@@ -174,6 +174,8 @@ def _with_weights(path: Path, weights: str, out: str | Path | None, force: bool)
     run = load(path)
     if not isinstance(run.model, GPTLanguageModel):
         raise InputError(f"--weights is for gpt and llama, and this is a {run.system}", where=str(path))
+    if run.model.config.adaptive:
+        raise InputError("--weights is for models without adaptive=", where=str(path), hint="leave it out")
     if folder.path.resolve() == path.resolve():
         raise InputError("cannot be converted into itself", where=str(path), hint="name another --out")
     folder.check_free(force)

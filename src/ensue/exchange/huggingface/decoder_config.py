@@ -214,7 +214,7 @@ def export_family(config: LlamaConfig) -> DecoderFamily:
             raise _unsupported("attention", config.attention, "one kind of layer, or qk_norm = true,")
     caps = {ours for ours, _ in family.caps.values()}
     needed |= {name: 0.0 for name in ("attention_cap", "logit_cap") if name not in caps}
-    for key, value in (needed | {"positions": "rotary", "experts": 1}).items():
+    for key, value in (needed | {"positions": "rotary", "experts": 1, "adaptive": ()}).items():
         if getattr(config, key) != value:
             raise _unsupported(key, getattr(config, key), str(value))
     return family
