@@ -127,7 +127,17 @@ def test_a_bounded_state_stays_small_and_needs_no_window(attention):
     assert max(sizes[20:]) == max(sizes[:20])
 
 
-BEAMED = ["xl:segment=3:memory=2", "local:span=4", "mean", "full", "linear", "performer", "sinkhorn:block=2", "sparse:stride=3", "mamba"]
+BEAMED = [
+    "xl:segment=3:memory=2",
+    "local:span=4",
+    "mean",
+    "full",
+    "linear",
+    "performer",
+    "sinkhorn:block=2",
+    "sparse:stride=3",
+    "mamba",
+]
 BEAMED += ["reformer:buckets=2:chunk=3", "routing:clusters=2:window=3", "bigbird:block=2:random=1"]
 
 

@@ -1,6 +1,6 @@
 """Transformer-XL: a Transformer with a memory of the segments before (Dai et al., 2019).
 
-    h_0 = x W_e
+    h_0 = √D x W_e
     h_l = Block([SG(m_{l-1}); h_{l-1}])        l = 1 … L; attention to the memory and the segment, then a feed-forward
     m_l = the last M of [m_l; h_l]             after each segment; SG: no gradient flows into the memory
     P(u) = softmax(h_L W_eᵀ + b)
@@ -50,7 +50,7 @@ class TransformerXLConfig(TrunkConfig, AdaptiveSettings):
     """Vocabulary size; set by the tokenizer."""
     segment: int = 64
     """Tokens of a segment: gradients flow within one, and what came before is the memory."""
-    memory: int = 192
+    memory: int = 64
     """Positions before a segment that each layer sees; 0 means none."""
     window: str = "segment"
     """What a token sees: segment (the memory and its segment so far), or fixed (the last ``memory`` positions, itself
@@ -66,8 +66,8 @@ class TransformerXLConfig(TrunkConfig, AdaptiveSettings):
     """
     norm: str = "post"
     feed: str = "relu"
-    embed_scale: float = 1.0
-    """Factor of embeddings; Hugging Face's is √hidden."""
+    embed_scale: float = 0.0
+    """Factor of embeddings; 0 means √hidden."""
     epsilon: float = 1e-5
     """Added to the variance in norms."""
     tied: bool = True
@@ -79,7 +79,7 @@ class TransformerXLConfig(TrunkConfig, AdaptiveSettings):
         check(self, "window", self.window in WINDOWS, f"one of {', '.join(WINDOWS)}")
         check(self, "begin", self.begin in BEGINNINGS, f"one of {', '.join(BEGINNINGS)}")
         check(self, "memory", self.memory > 0 or self.window != "fixed", "1 or more with window=fixed")
-        check(self, "embed_scale", 0 < self.embed_scale < float("inf"), "above 0, and finite")
+        check_not_negative(self, "embed_scale")
         check(self, "epsilon", 0 < self.epsilon < 1, "between 0 and 1")
         for name, unused in {"rope_base": 10000.0, "rope_scaling": "none"}.items():
             check(self, name, getattr(self, name) == unused, f"{unused}, as no position is rotated here")
@@ -103,7 +103,7 @@ class TransformerXLConfig(TrunkConfig, AdaptiveSettings):
 
 
 class TransformerXL(LanguageModel):
-    """softmax(h_L W_eᵀ + b), h_l = Block([SG(m_{l-1}); h_{l-1}]), h_0 = x W_e."""
+    """softmax(h_L W_eᵀ + b), h_l = Block([SG(m_{l-1}); h_{l-1}]), h_0 = √D x W_e."""
 
     Config = TransformerXLConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {
@@ -157,7 +157,7 @@ class TransformerXL(LanguageModel):
         """Read tokens (B, T)."""
         before = state or self.start(len(tokens))
         assert isinstance(before, TrunkState)
-        x = self.dropout(self.embed(tokens) * self.config.embed_scale)
+        x = self.dropout(self.embed(tokens) * (self.config.embed_scale or self.config.hidden**0.5))
         h, after, weights, _ = self.blocks(
             x, before, Layout(lengths), weights="attention" in want, keep_state="end" not in want
         )

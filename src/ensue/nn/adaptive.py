@@ -49,7 +49,9 @@ class AdaptiveSettings:
         check(self, "adaptive", increasing, "increasing numbers above 0")
         check_positive(self, "adaptive_factor")
         narrowest = width // self.adaptive_factor ** len(self.adaptive)
-        check(self, "adaptive_factor", narrowest > 0, f"small enough that {len(self.adaptive) + 1} bands of {width} fit")
+        check(
+            self, "adaptive_factor", narrowest > 0, f"small enough that {len(self.adaptive) + 1} bands of {width} fit"
+        )
 
 
 class Banded(nn.Module):
