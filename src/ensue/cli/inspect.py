@@ -166,8 +166,8 @@ def look(
     view: Annotated[
         str,
         Argument(
-            help="view of a run: attention, next, surprise, context, curves, training, gradients, gates, copying, alignment, "
-            "steps, bottleneck, words, senses, layers, forecast, bias; of a race: race; of a text: ngrams; "
+            help="view of a run: attention, next, surprise, context, curves, training, gradients, gates, copying, "
+            "alignment, steps, bottleneck, words, senses, layers, forecast, bias; of a race: race; of a text: ngrams; "
             "of an attention: pattern; without data: positions, bptt, equivalence"
         ),
     ],
@@ -248,6 +248,10 @@ def look(
         int | None,
         Option(help="bias: continuations of each prompt; context: tokens to predict", show_default="8; context: 256"),
     ] = None,
+    memory: Annotated[
+        int | None,
+        Option(help="context: memory of a transformer-xl, in positions", show_default="as it was trained"),
+    ] = None,
     limit: Annotated[
         int, Option(help="bias: most items to use of each --data", show_default="all pairs, 400 others")
     ] = 0,
@@ -269,7 +273,7 @@ def look(
     given |= {"classifier": classifier, "limit": limit, "length": length, "direction": direction}
     options: dict[str, Any] = {name: value for name, value in given.items() if value}
     counts = {"beam": beam, "steps": steps, "hidden": hidden, "top": top, "rows": rows, "width": width}
-    counts |= {"samples": samples}
+    counts |= {"samples": samples, "memory": memory}
     options |= {name: value for name, value in counts.items() if value is not None}
     if beam is not None:
         check_beam(beam)

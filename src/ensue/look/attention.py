@@ -202,7 +202,7 @@ def _self_attention(run: Run, text: str) -> AttentionWeights:
         out = body(torch.from_numpy(ids)[None].long(), torch.from_numpy(segments)[None].long(), weights=True)
         kind = "full"
     elif isinstance(run, LanguageRun | LabelRun) and (
-        isinstance(getattr(body, "blocks", None), Trunk) or getattr(body.config, "attend", 0)
+        isinstance(getattr(body, "blocks", None), Trunk) or bool(getattr(body.config, "attend", 0))
     ):
         if isinstance(run, LabelRun):
             ids, _ = add_special_tokens(run.labeller().encoding.special_tokens, run.tokenizer.encode(text.strip()))
@@ -267,7 +267,7 @@ def _check_length(run: Run, tokens: int, context: int | None, config: Any) -> No
 
 def _no_attention(run: Run, part: str = "") -> InputError:
     hint = (
-        "gpt, bert, transformer-xl, transformer and seq2seq have it, and recurrent networks fitted with attend; for those without, "
-        "see the gates: ensue look gates"
+        "gpt, transformer-xl, bert, transformer and seq2seq have it, and recurrent networks fitted with attend; for "
+        "those without, see the gates: ensue look gates"
     )
     return InputError(f"{run.system}{part} has no attention", where=str(run), hint=hint)

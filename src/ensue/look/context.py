@@ -8,6 +8,7 @@ from typing import Any
 
 import altair as alt
 import numpy as np
+from torch import nn
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
@@ -22,6 +23,7 @@ from ensue.measure.reach import (
     losses_by_reach,
     reaches_up_to,
 )
+from ensue.nn.mixers.xl import XLAttention
 from ensue.runs.language import LanguageRun
 from ensue.runs.run import Run
 
@@ -38,25 +40,39 @@ def context(
     data: Sequence[Any] = (),
     length: int = LONGEST,
     samples: int = TARGETS,
+    memory: int | None = None,
     seed: int = 0,
     report: Report = silent,
 ) -> View:
     """The loss of one or more runs at reaches 1, 2, 4 … ``length``: how many tokens back the model may look.
 
     ``samples`` is the number of tokens that are predicted at each reach. Their loss, in bits per token and per byte,
-    and the effective context of each run are the numbers. See ``ensue.measure.reach`` for the definitions.
+    and the effective context of each run are the numbers. ``memory`` is that of runs with a memory of segments, if it
+    should not be what they were trained with. See ``ensue.measure.reach`` for the definitions.
     """
     if bool(text.strip()) == bool(data):
         raise InputError("context needs a text", hint="give it with --text-file FILE or --text")
     for option, value in (("length", length), ("samples", samples)):
         if value < 1:
             raise InputError(f"--{option} {value} must be 1 or more")
+    if memory is not None:
+        _use_memory(runs, memory)
     curves = []
     for name, run in named(runs, "context"):
         report("phase", {"name": f"reading with {name}"})
         curves.append({"run": name, **reach_curve(language_run(run), text, data, length, samples, seed, report)})
     table = context_table(curves)
     return View(partial(context_chart, curves), {"runs": curves}, lambda: table, note=table)
+
+
+def _use_memory(runs: Sequence[Run], size: int) -> None:
+    """Set the memory of all runs that have one."""
+    layers = {run: run.model.modules() if isinstance(run.model, nn.Module) else () for run in runs}
+    having = [run for run, own in layers.items() if any(isinstance(layer, XLAttention) for layer in own)]
+    if not having:
+        raise InputError("none of these runs has a memory of segments", hint="leave out --memory")
+    for run in having:
+        run.use_memory(size)
 
 
 def reach_curve(

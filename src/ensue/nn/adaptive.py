@@ -1,4 +1,6 @@
-"""Adaptive embedding and softmax: frequent tokens get wide vectors, rare ones narrow (Grave et al., 2017; Baevski 2019).
+"""Adaptive embedding and softmax: frequent tokens get wide vectors, rare ones narrow.
+
+After Grave et al. (2017), for the softmax, and Baevski and Auli (2019), for the embedding.
 
 The vocabulary is cut into bands c = 0 … C at the ``cutoffs``; tokens should be numbered from the most frequent to the
 rarest. Band c has vectors of width d_c = D / f^c, f the ``factor``, and a projection P_c (D × d_c).

@@ -1,8 +1,8 @@
 """Folders of Transformer-XL (``transfo-xl``), in and out.
 
 Their library begins with a memory of zeros, which is attended to: ``begin=zeros``. What it calls ``same_length`` is
-``window=fixed``; without it a segment is what one call reads, for which ``tgt_len`` stands. Their vocabulary is a pickle,
-which is not read; the words can be in vocab.txt, a line each, and subwords in tokenizer.json.
+``window=fixed``; without it a segment is what one call reads, for which ``tgt_len`` stands. Their vocabulary is a
+pickle, which is not read; the words can be in vocab.txt, a line each, and subwords in tokenizer.json.
 """
 
 from __future__ import annotations

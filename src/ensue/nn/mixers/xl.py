@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -116,9 +116,9 @@ class XLAttention(SelfAttention):
         super().__init__(replace(config, bias=False, rope_base=0.0))
         if config.score_bias is not None:
             raise InputError("attention = xl has relative positions of its own, so it cannot use positions=alibi")
-        for name, value in {"segment": segment, "memory": memory, "clamp": clamp}.items():
-            if value < 0:
-                raise InputError(f"attention = xl: {name} = {value} must be 0 or more")
+        for name, number in {"segment": segment, "memory": memory, "clamp": clamp}.items():
+            if number < 0:
+                raise InputError(f"attention = xl: {name} = {number} must be 0 or more")
         for name, value, known in (("window", window, WINDOWS), ("begin", begin, BEGINNINGS)):
             if value not in known:
                 raise InputError(f"attention = xl: {name} = {value!r} must be one of {', '.join(known)}")
@@ -143,12 +143,12 @@ class XLAttention(SelfAttention):
             raise InputError(f"attention = xl: memory = {size} must be {least}")
         self._memory = size
 
-    def start(self, rows: int) -> SegmentMemory:
+    def start(self, rows: int) -> SegmentMemory:  # type: ignore[override]
         """An empty memory, or one of zeros."""
         inputs = zeros_beside(self.out, rows, self.memory if self.zeros else 0, self.out.out_features)
         return SegmentMemory(inputs, torch.zeros(rows, dtype=torch.long, device=inputs.device))
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, x: Tensor, state: SegmentMemory | None = None, layout: Layout = PADDED, weights: bool = False
     ) -> Mixed:
         """Mix x (B, T, D) one segment after the other."""
@@ -196,7 +196,7 @@ class XLAttention(SelfAttention):
         memory, earlier = past.inputs.tensor_split([max(0, S - begun)], dim=1)
         h = torch.cat([memory.detach(), earlier, x], dim=1)  # h̃ = [SG(m); h]
         query, key, value = self._query(x), *self._keys_and_values(h, x, past)
-        R = linear(self.positions, r).unflatten(-1, (self.heads, -1)).permute(1, 2, 0)  # (H, d, S + T)
+        R = linear(self.positions, r).view(S + T, self.heads, -1).permute(1, 2, 0)  # (H, d, S + T)
         relative = shifted((query + self.position_bias[:, None]) @ R)
         bias, mask = relative / math.sqrt(self.head_width), self.visible(past.read, T, S)
         query = query + self.content_bias[:, None]
@@ -206,14 +206,16 @@ class XLAttention(SelfAttention):
 
     def _query(self, x: Tensor) -> Tensor:
         """Q (B, H, T, d)."""
-        query = part(self.project, x, 0, self.sizes[0]).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        return query if self.norm_query is None else self.norm_query(query)
+        query = part(self.project, x, 0, self.sizes[0]).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+        normed: Tensor = query if self.norm_query is None else self.norm_query(query)
+        return normed
 
     def _keys_and_values(self, h: Tensor, x: Tensor, past: SegmentMemory) -> tuple[Tensor, Tensor]:
         """K, V (B, G, S + T, d); those of the state are not computed again outside autograd."""
         kept = not torch.is_grad_enabled() and past.keys is not None
         projected = part(self.project, x if kept else h, self.sizes[0], sum(self.sizes))
-        key, value = projected.unflatten(-1, (2 * self.kv_heads, -1)).transpose(1, 2).chunk(2, dim=1)
+        split = projected.view(*projected.shape[:2], 2 * self.kv_heads, -1)
+        key, value = split.transpose(1, 2).chunk(2, dim=1)
         key = key if self.norm_key is None else self.norm_key(key)
         if not kept:
             return key, value
