@@ -67,8 +67,8 @@ def context(
 
 def _use_memory(runs: Sequence[Run], size: int) -> None:
     """Set the memory of all runs that have one."""
-    layers = {run: run.model.modules() if isinstance(run.model, nn.Module) else () for run in runs}
-    having = [run for run, own in layers.items() if any(isinstance(layer, XLAttention) for layer in own)]
+    neural = [run for run in runs if isinstance(run.model, nn.Module)]
+    having = [run for run in neural if any(isinstance(layer, XLAttention) for layer in run.model.modules())]
     if not having:
         raise InputError("none of these runs has a memory of segments", hint="leave out --memory")
     for run in having:

@@ -107,7 +107,7 @@ class TransformerXL(LanguageModel):
 
     Config = TransformerXLConfig
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "default": {**COSINE, "train.lr": 2e-3, "train.batch": 8},
+        "default": {**COSINE, "norm": "pre", "train.lr": 3e-3, "train.batch": 8},
         "wt103": {  # Dai et al. (2019), the large model; for ``ensue cost``
             "layers": 18,
             "heads": 16,
