@@ -30,7 +30,6 @@ from torch.nn import functional as F
 
 from ensue.core.errors import InputError
 from ensue.kernels.attention import attend_cached, attention_weights
-from ensue.kernels.int8 import part
 from ensue.kernels.matmul import linear
 from ensue.nn.layout import PADDED, Layout
 from ensue.nn.mixers.full import SelfAttention
@@ -195,31 +194,27 @@ class XLAttention(SelfAttention):
         T, S = x.shape[1], past.inputs.shape[1]
         memory, earlier = past.inputs.tensor_split([max(0, S - begun)], dim=1)
         h = torch.cat([memory.detach(), earlier, x], dim=1)  # h̃ = [SG(m); h]
-        query, key, value = self._query(x), *self._keys_and_values(h, x, past)
+        query, key, value = self._projected_parts(h, T, past)
         R = linear(self.positions, r).view(S + T, self.heads, -1).permute(1, 2, 0)  # (H, d, S + T)
-        relative = shifted((query + self.position_bias[:, None]) @ R)
-        bias, mask = relative / math.sqrt(self.head_width), self.visible(past.read, T, S)
+        bias = shifted((query + self.position_bias[:, None]) / math.sqrt(self.head_width) @ R)
+        mask = self.visible(past.read, T, S)
         query = query + self.content_bias[:, None]
         y = attend_cached(query, key, value, mask, bias, self.dropout if self.training else 0.0)
         seen = attention_weights(query, key, mask, bias) if weights else None
         return linear(self.out, y), self._after(past, h, key, value, T, lengths), seen
 
-    def _query(self, x: Tensor) -> Tensor:
-        """Q (B, H, T, d)."""
-        query = part(self.project, x, 0, self.sizes[0]).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
-        normed: Tensor = query if self.norm_query is None else self.norm_query(query)
-        return normed
-
-    def _keys_and_values(self, h: Tensor, x: Tensor, past: SegmentMemory) -> tuple[Tensor, Tensor]:
-        """K, V (B, G, S + T, d); those of the state are not computed again outside autograd."""
+    def _projected_parts(self, h: Tensor, time: int, past: SegmentMemory) -> tuple[Tensor, Tensor, Tensor]:
+        """Q (B, H, T, d) and K, V (B, G, S + T, d) of h̃; what the state keeps is not computed again."""
         kept = not torch.is_grad_enabled() and past.keys is not None
-        projected = part(self.project, x if kept else h, self.sizes[0], sum(self.sizes))
-        split = projected.view(*projected.shape[:2], 2 * self.kv_heads, -1)
-        key, value = split.transpose(1, 2).chunk(2, dim=1)
+        projected = linear(self.project, h[:, h.shape[1] - time :] if kept else h)
+        query, key, value = self._heads(projected)
+        query = query[:, :, query.shape[2] - time :]
+        query = query if self.norm_query is None else self.norm_query(query)
         key = key if self.norm_key is None else self.norm_key(key)
         if not kept:
-            return key, value
-        return torch.cat([cast(Tensor, past.keys), key], dim=2), torch.cat([cast(Tensor, past.values), value], dim=2)
+            return query, key, value
+        keys, values = torch.cat([cast(Tensor, past.keys), key], 2), torch.cat([cast(Tensor, past.values), value], 2)
+        return query, keys, values
 
     def _sinusoids(self, size: int, layout: Layout) -> Tensor:
         """r_k for distances k = size − 1 … 0, (size, D); layers of one clamp share them."""
