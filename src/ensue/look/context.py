@@ -12,7 +12,7 @@ from torch import nn
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
-from ensue.look.chart_parts import by_run, records, titled
+from ensue.look.chart_parts import by_name, records, titled
 from ensue.look.runs import language_run, named
 from ensue.look.view import View
 from ensue.measure.reach import (
@@ -29,7 +29,7 @@ from ensue.runs.run import Run
 
 CAPTION = (
     "Bits per byte of the same targets, given only so many tokens before them; bars are one standard error. A diamond "
-    "marks the effective context: the shortest reach at which the loss is at most 1 % above the run's lowest."
+    "marks the effective context: the shortest reach at which the loss is at most 1\u00a0% above the run's lowest."
 )
 
 
@@ -138,7 +138,7 @@ def context_chart(curves: Sequence[dict[str, Any]]) -> Any:
     scale = alt.Scale(type="log", base=2, nice=False, padding=12)
     x = alt.X("reach:Q", title="tokens back that the model may look", scale=scale, axis=alt.Axis(values=ticks))
     y = alt.Y("loss:Q", title="bits per byte", scale=alt.Scale(zero=False))
-    base = alt.Chart(records(points)).encode(x=x, color=by_run(names))
+    base = alt.Chart(records(points)).encode(x=x, color=by_name("run:N", names, "run", symbolOpacity=1))
     tips = ["run:N", "reach:Q", alt.Tooltip("loss:Q", title="bits per byte", format=".4f")]
     bars = base.mark_rule(opacity=0.45).encode(y=alt.Y("low:Q", title="bits per byte"), y2="high:Q")
     dots = base.mark_point(filled=True, size=36, opacity=1).encode(y=y, tooltip=tips)
