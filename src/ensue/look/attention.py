@@ -267,7 +267,7 @@ def _check_length(run: Run, tokens: int, context: int | None, config: Any) -> No
 
 def _no_attention(run: Run, part: str = "") -> InputError:
     hint = (
-        "gpt, transformer-xl, bert, transformer and seq2seq have it, and recurrent networks fitted with attend; for "
+        "gpt, bert, transformer, transformer-xl and seq2seq have it, and recurrent networks fitted with attend; for "
         "those without, see the gates: ensue look gates"
     )
     return InputError(f"{run.system}{part} has no attention", where=str(run), hint=hint)
