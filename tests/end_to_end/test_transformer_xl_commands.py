@@ -4,6 +4,8 @@ import pytest
 from typed import ensue, sentences
 
 SMALL = ("--set", "hidden=16", "--set", "heads=2", "--set", "layers=2", "--set", "segment=8", "--set", "memory=12")
+THEIRS = ("--set", "norm=post", "--set", "begin=zeros")
+"""What Hugging Face's library has."""
 SHORT = ("--set", "train.steps=6", "--set", "train.batch=2")
 
 
@@ -13,7 +15,11 @@ def folder(tmp_path_factory):
     (folder / "text.txt").write_text(sentences(80), encoding="utf-8")
     (folder / "held.txt").write_text(sentences(20), encoding="utf-8")
     for system, out, more in (
-        ("transformer-xl", "xl", (*SMALL, "--tokenizer", "word", "--set", "adaptive=4", "--set", "adaptive_factor=2")),
+        (
+            "transformer-xl",
+            "xl",
+            (*SMALL, *THEIRS, "--tokenizer", "word", "--set", "adaptive=4", "--set", "adaptive_factor=2"),
+        ),
         ("lstm", "lstm", ("--set", "hidden=8", "--tokenizer", "word")),
     ):
         answer = ensue("fit", system, folder / "text.txt", *more, *SHORT, "--out", folder / out, "--json")
@@ -71,8 +77,25 @@ def test_a_run_becomes_a_folder_and_a_run_again_with_the_same_score(folder):
     assert ensue("convert", folder / "xl", "--to", "hf", "--out", folder / "hub").code == 0
     answer = ensue("convert", folder / "hub", "--out", folder / "back")
     assert answer.code == 0, answer.err
-    counts = [ensue("score", folder / name, folder / "held.txt", "--json").json["tokens"] for name in ("xl", "back")]
-    assert counts[0] == counts[1]
+    score = [ensue("score", folder / name, folder / "held.txt", "--json").json["nll"] for name in ("xl", "back")]
+    assert score[0] == pytest.approx(score[1], abs=1e-6)
+    written = folder / "default"
+    assert ensue("fit", "transformer-xl", folder / "text.txt", *SMALL, *SHORT, "--out", written).code == 0
+    refused = ensue("convert", written, "--to", "hf", "--out", folder / "none")
+    assert refused.code != 0 and "norm = pre is not supported" in refused.err
+
+
+def test_formats_that_have_no_adaptive_softmax_are_refused_in_one_line(folder):
+    small = ("--set", "hidden=16", "--set", "heads=2", "--set", "layers=1", "--set", "adaptive=4")
+    fitted = ensue("fit", "gpt", folder / "text.txt", *small, "--tokenizer", "word", *SHORT, "--out", folder / "gpt")
+    assert fitted.code == 0, fitted.err
+    for more, message in (
+        (("--to", "onnx"), "cannot be exported to ONNX"),
+        (("--to", "hf"), "adaptive=(4,)"),
+        (("--weights", "int8"), "--weights is for models without adaptive="),
+    ):
+        answer = ensue("convert", folder / "gpt", *more, "--out", folder / "other")
+        assert answer.code != 0 and message in answer.err and not (folder / "other").exists()
 
 
 @pytest.mark.parametrize(
