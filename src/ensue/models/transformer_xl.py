@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ensue.core.settings import check, check_not_negative, check_positive
+from ensue.core.settings import NOTHING, Need, check, check_not_negative, check_positive
 from ensue.models.gpt import COSINE
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
@@ -46,6 +46,7 @@ MEMORY = "xl"
 class TransformerXLConfig(TrunkConfig, AdaptiveSettings):
     """Configuration of Transformer-XL."""
 
+    needs: ClassVar[dict[str, Need]] = dict.fromkeys(("rope_base", "rope_scaling"), NOTHING)  # refused where checked
     vocabulary: int = 0
     """Vocabulary size; set by the tokenizer."""
     segment: int = 64
