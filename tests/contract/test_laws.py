@@ -61,6 +61,19 @@ VARIANTS = {
             (2, 16, {"attention": "local:span=3:base=100,full", "rope_scaling": "linear:factor=2", **GEMMA}),
             (2, 16, {"attention": "local:span=3,full", **GEMMA, "attention_cap": 0.1, "logit_cap": 0.2}),
             (1, 4, {"attention": "local:span=3*2,full", "qk_norm": True}),
+            (2, 16, {"adaptive": (2, 5, 9), "adaptive_factor": 1}),
+        )
+    ],
+    "transformer-xl": [
+        {"layers": 2, "heads": 2, "hidden": 8, "segment": s, "memory": m, **more}
+        for s, m, more in (
+            (4, 6, {"embed_scale": 8**0.5}),
+            (2, 1, {"norm": "pre", "tied": False}),
+            (1, 3, {"kv_heads": 1, "qk_norm": True}),
+            (3, 4, {"window": "fixed", "clamp": 2}),
+            (3, 2, {"begin": "zeros", "attention": "xl,local:span=3"}),
+            (5, 0, {"attention": "xl:memory=2+full", "norm": "rms", "feed": "swiglu"}),
+            (4, 3, {"adaptive": (3, 6), "adaptive_factor": 2}),
         )
     ],
     "gpt": [
@@ -76,6 +89,7 @@ VARIANTS = {
     + [
         {"layers": 2, "heads": 2, "hidden": 8, "context": 16, "experts": 4, "experts_active": 2},
         {"layers": 1, "heads": 2, "hidden": 8, "context": 4, "experts": 3, "experts_gate": "noisy", "norm": "post"},
+        {"layers": 1, "heads": 2, "hidden": 8, "context": 16, "adaptive": (4,), "tied": False},
     ],
 }
 CASES = [

@@ -30,6 +30,8 @@ PARTS = [
     {"attention": "full+local:span=3"},
     {"attention": "bigbird:block=2:random=1+local:span=3", "positions": "alibi", "kv_heads": 2},
     {"attention": "mean", "positions": "sinusoidal"},
+    {"attention": "xl:segment=3:memory=4", "positions": "none", "kv_heads": 2, "qk_norm": True},
+    {"attention": "xl:segment=2:memory=5:window=fixed:clamp=3+local:span=3"},
     {"attention": "performer:features=8", "positions": "none"},
     {"attention": "linear", "kv_heads": 2},
     {"attention": "sinkhorn:block=2"},
@@ -110,7 +112,9 @@ def test_a_forecaster_of_these_parts_keeps_the_laws(parts):
     kept(forecast_laws(GPTForecaster(GPTForecastConfig(**sizes, **parts))))
 
 
-@pytest.mark.parametrize("attention", ["local:span=4", "mean", "linear", "performer:features=8"])
+@pytest.mark.parametrize(
+    "attention", ["local:span=4", "mean", "linear", "performer:features=8", "xl:segment=5:memory=6"]
+)
 def test_a_bounded_state_stays_small_and_needs_no_window(attention):
     model = GPTLanguageModel(replace(GPT, attention=attention, positions="none")).eval()
     assert model.traits.context is None
@@ -123,7 +127,17 @@ def test_a_bounded_state_stays_small_and_needs_no_window(attention):
     assert max(sizes[20:]) == max(sizes[:20])
 
 
-BEAMED = ["local:span=4", "mean", "full", "linear", "performer", "sinkhorn:block=2", "sparse:stride=3", "mamba"]
+BEAMED = [
+    "xl:segment=3:memory=2",
+    "local:span=4",
+    "mean",
+    "full",
+    "linear",
+    "performer",
+    "sinkhorn:block=2",
+    "sparse:stride=3",
+    "mamba",
+]
 BEAMED += ["reformer:buckets=2:chunk=3", "routing:clusters=2:window=3", "bigbird:block=2:random=1"]
 
 

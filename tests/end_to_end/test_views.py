@@ -23,6 +23,7 @@ VIEWED = {
     "equivalence": (("WORD hopfield",), {}),
     "next": (("lstm", "ngram"), {"text": TEXT}),
     "surprise": (("lstm", "gpt"), {"text": TEXT}),
+    "context": (("lstm", "ngram"), {"data": ["text.txt"], "length": 8, "samples": 20}),
     "positions": ((), {"rows": 10, "width": 50}),
     "alignment": (("translator",), {"text": "the books"}),
     "bottleneck": (("translator",), {"data": ["pairs.tsv"]}),

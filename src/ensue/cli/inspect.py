@@ -166,8 +166,8 @@ def look(
     view: Annotated[
         str,
         Argument(
-            help="view of a run: attention, next, surprise, curves, training, gradients, gates, copying, alignment, "
-            "steps, bottleneck, words, senses, layers, forecast, bias; of a race: race; of a text: ngrams; "
+            help="view of a run: attention, next, surprise, context, curves, training, gradients, gates, copying, "
+            "alignment, steps, bottleneck, words, senses, layers, forecast, bias; of a race: race; of a text: ngrams; "
             "of an attention: pattern; without data: positions, bptt, equivalence"
         ),
     ],
@@ -179,13 +179,14 @@ def look(
         Path | None,
         Option(
             help="file to write: x.html, x.png, x.svg or x.json (steps, bptt: html or json)",
-            show_default="look.html; bptt, bias, equivalence: the terminal",
+            show_default="look.html; bptt, bias, context, equivalence: the terminal",
         ),
     ] = None,
     text: Annotated[
         str,
         Option(
-            help="alignment, steps: sentence to translate; attention, next, surprise, gradients, gates: text to read"
+            help="alignment, steps: sentence to translate; attention, context, next, surprise, gradients, gates: text "
+            "to read"
         ),
     ] = "",
     target: Annotated[
@@ -197,7 +198,13 @@ def look(
         int, Option(help="alignment, attention, gradients, gates, senses: layer to show, from 1", show_default=False)
     ] = 0,
     head: Annotated[int, Option(help="alignment, attention, pattern: head to show, from 1", show_default=False)] = 0,
-    length: Annotated[int, Option(help="pattern: number of positions", show_default="64")] = 0,
+    length: Annotated[
+        int,
+        Option(
+            help="pattern: number of positions; context: tokens back to look, at most",
+            show_default="64; context: 512",
+        ),
+    ] = 0,
     direction: Annotated[str, Option(help="pattern: causal or both", show_default="causal if it can be")] = "",
     word: Annotated[str, Option(help="attention: show what this word attends to, one colour per head")] = "",
     rolled: Annotated[bool, Option("--rolled", help="attention: combine all layers by attention rollout")] = False,
@@ -205,8 +212,10 @@ def look(
     data: Annotated[
         list[str],
         Option(
-            help="bottleneck: sentence pairs (repeat it for two files); forecast: series; surprise: file; "
-            "bias: CrowS-Pairs, WinoBias, Winogender or BOLD (can be repeated)"
+            "--data",
+            "--text-file",
+            help="bottleneck: sentence pairs (repeat it for two files); forecast: series; context, surprise: file; "
+            "bias: CrowS-Pairs, WinoBias, Winogender or BOLD (can be repeated)",
         ),
     ] = [],
     top: Annotated[int | None, Option(help="next: number of tokens", show_default="10")] = None,
@@ -221,7 +230,7 @@ def look(
     steps: Annotated[int | None, Option(help="bptt: number of time steps", show_default="3")] = None,
     hidden: Annotated[int | None, Option(help="bptt: hidden size", show_default="1")] = None,
     seed: Annotated[
-        int, Option(help="bptt, copying, bias, pattern, equivalence: seed of the random number generator")
+        int, Option(help="bptt, copying, bias, context, pattern, equivalence: seed of the random number generator")
     ] = 0,
     values: Annotated[
         list[str], Option(metavar="NAME=NUMBERS", help="bptt: set u, w, v, h0, x or y, e.g. w=0.5; can be repeated")
@@ -235,7 +244,14 @@ def look(
         str,
         Option(metavar="RUN", help="bias: classifier that scores sentiment", show_default="a list of words"),
     ] = "",
-    samples: Annotated[int | None, Option(help="bias: continuations of each prompt", show_default="8")] = None,
+    samples: Annotated[
+        int | None,
+        Option(help="bias: continuations of each prompt; context: tokens to predict", show_default="8; context: 256"),
+    ] = None,
+    memory: Annotated[
+        int | None,
+        Option(help="context: memory of a transformer-xl, in positions", show_default="as it was trained"),
+    ] = None,
     limit: Annotated[
         int, Option(help="bias: most items to use of each --data", show_default="all pairs, 400 others")
     ] = 0,
@@ -257,7 +273,7 @@ def look(
     given |= {"classifier": classifier, "limit": limit, "length": length, "direction": direction}
     options: dict[str, Any] = {name: value for name, value in given.items() if value}
     counts = {"beam": beam, "steps": steps, "hidden": hidden, "top": top, "rows": rows, "width": width}
-    counts |= {"samples": samples}
+    counts |= {"samples": samples, "memory": memory}
     options |= {name: value for name, value in counts.items() if value is not None}
     if beam is not None:
         check_beam(beam)

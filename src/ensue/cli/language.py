@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from ensue.cli.options import Columns, Data, Field, Int8, Json, KeyValueCacheType, NoVerify, RunPath, Seed
+from ensue.cli.options import Columns, Data, Field, Int8, Json, KeyValueCacheType, Memory, NoVerify, RunPath, Seed
 from ensue.cli.output import print_bar, print_json, print_line, print_lines, print_table
 from ensue.core.errors import InputError
 from ensue.core.escapes import escape_controls
@@ -27,6 +27,7 @@ def score(
         int, Option(help="number of parallel streams; 1 reads the text in order, 0 chooses by its length")
     ] = 0,
     int8: Int8 = False,
+    memory: Memory = None,
     out: Annotated[
         Path | None, Option(help="also draw the confusion matrix, or with --probe the accuracy: x.html, x.png or x.svg")
     ] = None,
@@ -46,7 +47,7 @@ def score(
     from ensue.runs.load import load
 
     if probe is not None:
-        if data or text is not None or field or columns or per_token or streams or int8:
+        if data or text is not None or field or columns or per_token or streams or int8 or memory is not None:
             raise InputError("--probe takes no files and no options but --out and --json", hint="leave the others out")
         _score_probe(run, probe, out, as_json)
         return
@@ -57,6 +58,7 @@ def score(
         options: dict[str, Any] = {"columns": columns, "field": field, "streams": streams, "text": text, "int8": int8}
         options = {name: value for name, value in options.items() if value or (name == "text" and value is not None)}
         loaded.check_options([*options, *(["per_token"] if per_token else []), *(["out"] if out else [])])
+        loaded.use_memory(memory)
         display("phase", {"name": "scoring"})
         result = loaded.score(*(data or []), report=display, **options).as_dict()
         tokens = loaded.per_token(*(data or []), **options) if per_token else []
@@ -115,6 +117,7 @@ def generate(
     seed: Seed = 0,
     int8: Int8 = False,
     kv_cache: KeyValueCacheType = "float32",
+    memory: Memory = None,
     no_verify: NoVerify = False,
     as_json: Json = False,
     tokens: Annotated[int | None, Option(hidden=True)] = None,
@@ -128,6 +131,7 @@ def generate(
     loaded = load(run)
     sampling = {"tokens": tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "n": n, "seed": seed}
     loaded.use_cache_type(kv_cache)
+    loaded.use_memory(memory)
     drawn = draw_tries(loaded, prompt, select=select, log=log, int8=int8, **sampling)
     chosen = [(text, one) for text, one in zip(drawn.texts, drawn.tries) if one.chosen]
     if as_json:
@@ -146,6 +150,7 @@ def next_(
     run: RunPath,
     text: Annotated[str, Argument(help="text to predict the next token of")],
     top: Annotated[int, Option(min=1, help="number of tokens to show")] = 10,
+    memory: Memory = None,
     no_verify: NoVerify = False,
     as_json: Json = False,
 ) -> None:
@@ -153,6 +158,7 @@ def next_(
     from ensue.runs.load import load
 
     loaded = load(run)
+    loaded.use_memory(memory)
     tokens = loaded.next(text, top)
     if as_json:
         likely = [{"token": token, "probability": p} for token, p in tokens]

@@ -21,6 +21,10 @@ Columns = Annotated[str, Option(help="columns or fields by role, e.g. source=2,t
 KeyValueCacheType = Annotated[
     str, Option("--kv-cache", metavar="TYPE", help="key–value cache in float32, or in bf16 with half of its memory")
 ]
+Memory = Annotated[
+    int | None,
+    Option(help="transformer-xl: positions before a segment that each layer sees", show_default="as it was trained"),
+]
 Int8 = Annotated[bool, Option("--int8", help="run linear layers in int8: faster, nearly the same results")]
 
 

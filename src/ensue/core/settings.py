@@ -63,19 +63,26 @@ Need = tuple[str, tuple[Any, ...] | range]
 """Another setting, and the values of it with which a setting has an effect; none means any but 0 and empty."""
 
 
+NOTHING: Need = ("", ())
+"""No other setting."""
+
+
 def needs_of(cls: type[Any]) -> dict[str, Need]:
-    """The settings of a class that have an effect only with some values of another; classes name them in ``needs``."""
+    """The settings of a class that have an effect only with some values of another; classes name them in ``needs``.
+
+    ``NOTHING`` cancels what a base class says of a setting.
+    """
     needs: dict[str, Need] = {}
     for owner in reversed(cls.__mro__):
         needs |= vars(owner).get("needs", {})
-    return needs
+    return {name: need for name, need in needs.items() if need != NOTHING}
 
 
 def check_effect(cls: type[Any], values: Mapping[str, Any], names: Iterable[str], prefix: str = "") -> None:
     """Raise InputError if one of these settings was changed and another setting makes it useless."""
     defaults, needs = {f.name: f.default for f in describe(cls)}, needs_of(cls)
     for name in names:
-        other, allowed = needs.get(name, ("", ()))
+        other, allowed = needs.get(name, NOTHING)
         if other not in values or values[name] == defaults[name]:
             continue
         if (values[other] in allowed) if allowed else bool(values[other]):

@@ -84,6 +84,8 @@ def _wrapped(model: nn.Module, form: str) -> nn.Module:
     if any(isinstance(part, GroupedWeight) for part in model.modules()):
         hint = "ensue convert RUN --weights float32 makes one that can be"
         raise InputError("a model with weights of 4 or 8 bits cannot be exported to ONNX", hint=hint)
+    if getattr(body.config, "adaptive", ()):
+        raise InputError("a model with adaptive= cannot be exported to ONNX", hint="one without it can be")
     if form == "vectors":
         return VectorsExport(body)
     if isinstance(model, (BERT, Labelled, GPTLanguageModel)):

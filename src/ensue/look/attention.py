@@ -27,6 +27,7 @@ from ensue.models.bidirectional_encoder import BidirectionalEncoder
 from ensue.models.encoder import Encoder
 from ensue.models.recurrent import RecurrentLanguageModel
 from ensue.models.transformer import Transformer
+from ensue.nn.trunk import Trunk
 from ensue.runs.labelled import LabelRun
 from ensue.runs.language import LanguageRun
 from ensue.runs.mask_filling import encode_masks
@@ -201,7 +202,7 @@ def _self_attention(run: Run, text: str) -> AttentionWeights:
         out = body(torch.from_numpy(ids)[None].long(), torch.from_numpy(segments)[None].long(), weights=True)
         kind = "full"
     elif isinstance(run, LanguageRun | LabelRun) and (
-        getattr(body, "cuts", "") == "windows" or getattr(body.config, "attend", 0)
+        isinstance(getattr(body, "blocks", None), Trunk) or bool(getattr(body.config, "attend", 0))
     ):
         if isinstance(run, LabelRun):
             ids, _ = add_special_tokens(run.labeller().encoding.special_tokens, run.tokenizer.encode(text.strip()))
@@ -266,7 +267,7 @@ def _check_length(run: Run, tokens: int, context: int | None, config: Any) -> No
 
 def _no_attention(run: Run, part: str = "") -> InputError:
     hint = (
-        "gpt, bert, transformer and seq2seq have it, and recurrent networks fitted with attend; for those without, "
-        "see the gates: ensue look gates"
+        "gpt, bert, transformer, transformer-xl and seq2seq have it, and recurrent networks fitted with attend; for "
+        "those without, see the gates: ensue look gates"
     )
     return InputError(f"{run.system}{part} has no attention", where=str(run), hint=hint)

@@ -24,6 +24,7 @@ VIEWS = Table(
         "pattern": Entry("ensue.look.pattern:pattern", "which positions an attention lets each position see"),
         "equivalence": Entry("ensue.look.equivalence:equivalence", "what attention is equivalent to"),
         "next": Entry("ensue.look.next_token:next_tokens", "the most probable next tokens"),
+        "context": Entry("ensue.look.context:context", "loss against how far back a model may look"),
         "surprise": Entry("ensue.look.surprise:surprise", "a text coloured by bits per token"),
         "positions": Entry("ensue.look.positions:positions", "position encodings"),
         "alignment": Entry("ensue.look.alignment:alignment", "cross-attention as an alignment"),
@@ -46,7 +47,7 @@ PAGES = ("steps", "bptt", "bias")
 """Views that are HTML pages, not charts."""
 CHARTED_PAGES = ("bias",)
 """Pages whose charts can also be saved as a picture."""
-TEXT_VIEWS = ("bptt", "bias", "equivalence")
+TEXT_VIEWS = ("bptt", "bias", "context", "equivalence")
 """Views that a terminal can print, so that they need no file."""
 WITHOUT_RUN = ("bptt", "equivalence", "ngrams", "pattern", "race")
 """Views that do not take a run."""

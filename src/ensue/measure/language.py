@@ -156,7 +156,7 @@ def stream_pieces(
         raise InputError(f"--streams {streams} must be 0 or more")
     if streams > max(1, count):
         raise InputError(f"--streams {streams} is more than the text's {count} tokens")
-    warm = 0 if streams == 1 else min(count // (streams + 1), max(WARM_UP, model.traits.context or 0))
+    warm = 0 if streams == 1 else min(count // (streams + 1), max(_warm_up(model), model.traits.context or 0))
     share = -(-(count - warm) // streams)
     device, chunk = next((p.device for p in model.parameters()), torch.device("cpu")), getattr(model, "reads", CHUNK)
     # stream i reads warm + share tokens and scores the last share of them; the first stream scores all it reads
@@ -177,6 +177,11 @@ def stream_pieces(
             if first < last and not reduction.idle:
                 yield begin + first, row[first - low : last - low]
         report("progress", {"done": min(count, high * streams), "total": count})
+
+
+def _warm_up(model: Any) -> int:
+    """Tokens that a stream reads before those that it scores; a model with a memory fills it."""
+    return max(WARM_UP, getattr(model, "warm_up", 0))
 
 
 @torch.no_grad()

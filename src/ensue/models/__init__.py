@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ensue.models.seq2seq import Seq2Seq as Seq2Seq, Seq2SeqConfig as Seq2SeqConfig
     from ensue.models.table import FORECASTERS as FORECASTERS, SYSTEMS as SYSTEMS
     from ensue.models.transformer import Transformer as Transformer, TransformerConfig as TransformerConfig
+    from ensue.models.transformer_xl import TransformerXL as TransformerXL, TransformerXLConfig as TransformerXLConfig
     from ensue.models.ulmfit import ULMFiT as ULMFiT, ULMFiTConfig as ULMFiTConfig
     from ensue.models.window import WindowConfig as WindowConfig, WindowLanguageModel as WindowLanguageModel
     from ensue.models.word2vec import Word2Vec as Word2Vec, Word2VecConfig as Word2VecConfig

@@ -5,8 +5,9 @@
     P(u) = softmax(h_L W_eᵀ)               the embedding again (tied), or a matrix of its own
 
 ``norm = "pre"`` is GPT-2's order (a last layer norm before the output), ``"post"`` is GPT's. ``attention``, ``feed``,
-``norm``, ``kv_heads`` and ``rope_base`` swap the parts of its blocks; ``logit_cap`` bounds the logits. The state is the
-trunk's: every block's keys and values, or whatever its mixer keeps.
+``norm``, ``kv_heads`` and ``rope_base`` swap the parts of its blocks; ``logit_cap`` bounds the logits; ``adaptive``
+gives rare tokens narrower vectors (``ensue.nn.adaptive``). The state is the trunk's: every block's keys and values, or
+whatever its mixer keeps.
 
 Past its ``context`` the model slides: when the window is full, its newer half is read again, so every token is
 predicted from at least half a window. The windows depend on the number of tokens only, not on how they are split into
@@ -31,6 +32,7 @@ from ensue.core.errors import InputError
 from ensue.core.settings import Need, check, check_positive
 from ensue.models.language import LanguageModel
 from ensue.models.model import answer
+from ensue.nn.adaptive import PROJECTIONS, AdaptiveSettings, build_embedding, build_head
 from ensue.nn.decode_compiler import DecodeSteps
 from ensue.nn.dropout import Dropout
 from ensue.nn.experts import GATES, balances
@@ -44,7 +46,7 @@ from ensue.nn.trunk_config import TrunkConfig, build_trunk, initialise, last_nor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GPTConfig(TrunkConfig):
+class GPTConfig(TrunkConfig, AdaptiveSettings):
     """Configuration of the GPT language model."""
 
     needs: ClassVar[dict[str, Need]] = {
@@ -80,6 +82,8 @@ class GPTConfig(TrunkConfig):
     def __post_init__(self) -> None:
         self.check_trunk()
         check_positive(self, "context")
+        self.check_adaptive(self.hidden)
+        check(self, "adaptive", not (self.adaptive and self.logit_cap), "empty with a logit_cap")
         check(self, "embed_scale", 0 < self.embed_scale < float("inf"), "above 0, and finite")
         for name in ("attention_cap", "logit_cap"):
             check(self, name, 0 <= getattr(self, name) < float("inf"), "0 or more, and finite")
@@ -157,7 +161,7 @@ class GPTLanguageModel(LanguageModel):
         super().__init__()
         self.config = config
         D = config.hidden
-        self.embed = nn.Embedding(config.vocabulary, D)  # W_e
+        self.embed = build_embedding(config, config.vocabulary, D)  # W_e
         self.positions = POSITIONS[config.positions](config.context, D)  # W_p
         if config.embed_scale != 1.0:
             self.positions = ScaledInput(self.positions, config.embed_scale)
@@ -172,15 +176,13 @@ class GPTLanguageModel(LanguageModel):
             experts=(config.experts, config.experts_active, config.experts_gate),
         )
         self.norm = last_norm(config, config.epsilon)
-        self.head = nn.Linear(D, config.vocabulary, bias=False)
-        if config.tied:
-            self.head.weight = self.embed.weight
+        self.head = build_head(self.embed, config, bias=False)
         self.logit_cap = config.logit_cap
         self.dropout = Dropout(config.dropout)
         self.slides = not self.blocks.bounded or config.positions == "learned"
         """Whether there is a window, as the state grows or the positions are limited."""
         self._steps = DecodeSteps()
-        initialise(self, config.layers, skip=("positions",))
+        initialise(self, config.layers, skip=("positions", *PROJECTIONS))
 
     @property
     def traits(self) -> Traits:

@@ -31,6 +31,7 @@ from ensue.kernels.grouped import count_grouped
 from ensue.models.conditional import ConditionalModel, FixedSourceModel
 from ensue.models.labelled import Labelled
 from ensue.models.language import LanguageModel
+from ensue.nn.adaptive import AdaptiveEmbedding
 from ensue.nn.characters import CharacterWords
 from ensue.nn.eval_mode import eval_mode
 from ensue.nn.protocol import Output
@@ -258,7 +259,7 @@ def source_rows_law(
 def _embedding(model: LanguageModel) -> nn.Module | None:
     """Return the module that embeds tokens: ``embed``, or else the first embedding of the model."""
     own = getattr(model, "embed", None)
-    if isinstance(own, nn.Embedding | CharacterWords):
+    if isinstance(own, nn.Embedding | AdaptiveEmbedding | CharacterWords):
         return own
     return next((module for module in model.modules() if isinstance(module, nn.Embedding)), None)
 

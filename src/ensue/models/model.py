@@ -18,6 +18,7 @@ from ensue.kernels.cap import capped
 from ensue.kernels.capped_cross_entropy import mean_capped_cross_entropy
 from ensue.kernels.cross_entropy import full_precision, mean_cross_entropy
 from ensue.kernels.grouped import GroupedLinear
+from ensue.nn.adaptive import AdaptiveSoftmax
 from ensue.nn.protocol import Output, Traits, Wants
 from ensue.nn.state import NoState, State
 
@@ -102,6 +103,8 @@ class Model(nn.Module):
     def mean_loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """Return the mean of −log softmax(logits(hidden)) at the targets, (M, D), (M,) → a scalar."""
         head: Any = self.head
+        if isinstance(head, AdaptiveSoftmax) and not smoothing:
+            return head.losses(hidden, targets).mean()
         if type(head) in (nn.Linear, GroupedLinear) and not (head._forward_hooks or head._forward_pre_hooks):
             if self.logit_cap:
                 return mean_capped_cross_entropy(hidden, head.weight, head.bias, targets, self.logit_cap, smoothing)
@@ -110,6 +113,8 @@ class Model(nn.Module):
 
     def cross_entropy(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Return −log softmax(logits(hidden)) at the targets, (M, D), (M,) → (M,), computed in slices."""
+        if isinstance(self.head, AdaptiveSoftmax):
+            return self.head.losses(hidden, targets)
         step = max(1, LOGITS_AT_ONCE // self.config.vocabulary)
         slices = zip(torch.split(hidden, step), torch.split(targets, step))
         losses = [F.cross_entropy(full_precision(self.logits(h)), y, reduction="none") for h, y in slices if len(h)]

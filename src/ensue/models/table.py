@@ -30,6 +30,9 @@ SYSTEMS = Table(
         "llama": Entry(
             "ensue.models.llama:LlamaLanguageModel", "decoder-only Transformer as Llama, Mistral and Qwen have"
         ),
+        "transformer-xl": Entry(
+            "ensue.models.transformer_xl:TransformerXL", "Transformer with a memory of the segments before"
+        ),
         "seq2seq": Entry("ensue.models.seq2seq:Seq2Seq", "recurrent encoder–decoder with attention, for translation"),
         "cove": Entry("ensue.models.cove:CoVe", "LSTM over a translation model's encoder, for tasks that label"),
         "convs2s": Entry("ensue.models.convs2s:ConvS2S", "convolutional encoder–decoder with attention in every layer"),

@@ -27,6 +27,7 @@ from ensue.kernels.int8 import quantise
 from ensue.models.backbones import body_of
 from ensue.models.table import is_ngram
 from ensue.nn.mixers.full import use_cache_type
+from ensue.nn.mixers.xl import use_memory
 from ensue.runs.load_model import load_model
 from ensue.runs.mask_filling import Filled
 from ensue.runs.sentence_vectors import sentence_vectors
@@ -192,6 +193,11 @@ class Run:
         layers = use_cache_type(self.model, name) if isinstance(self.model, nn.Module) else 0
         if not layers and name != "float32":
             raise InputError(f"{self.system} has no key–value cache", where=str(self), hint="leave out --kv-cache")
+
+    def use_memory(self, size: int | None) -> None:
+        """Let the model see ``size`` positions before each segment, instead of those it was trained with (None)."""
+        if size is not None and not (isinstance(self.model, nn.Module) and use_memory(self.model, size)):
+            raise InputError(f"{self.system} has no memory of segments", where=str(self), hint="leave out --memory")
 
     def model_for(self, int8: bool) -> Any:
         """The model, with int8 linear layers if ``int8``."""

@@ -31,6 +31,7 @@ from ensue.exchange.huggingface.reading import (
     pickle_error,
     read_folder,
 )
+from ensue.exchange.huggingface.transfo_xl import is_transfo_xl, write_transfo_xl
 from ensue.exchange.huggingface.writing import write_folder
 from ensue.exchange.onnx import write_onnx
 from ensue.exchange.word2vec import is_vector_file, read_word2vec, write_word2vec
@@ -39,6 +40,7 @@ from ensue.models.gpt import GPTLanguageModel
 from ensue.models.labelled import Labelled
 from ensue.models.llama import LlamaLanguageModel
 from ensue.models.ngram import NGram
+from ensue.models.transformer_xl import TransformerXL
 from ensue.models.word2vec import Word2Vec, Word2VecConfig
 from ensue.runs.chat import CHAT, chat_template
 from ensue.runs.imported_run import weights_of, write_imported_run
@@ -48,7 +50,13 @@ from ensue.runs.weight_bits import BITS, with_bits
 from ensue.tasks.labels.kind import LabelKind
 from ensue.tasks.labels.whole import Classify
 from ensue.tasks.table import task_spec
-from ensue.verbs.convert_decoder import from_decoder_folder, from_gguf, to_decoder_folder, to_gguf
+from ensue.verbs.convert_decoder import (
+    from_decoder_folder,
+    from_gguf,
+    from_transfo_xl_folder,
+    to_decoder_folder,
+    to_gguf,
+)
 
 
 def convert(
@@ -88,6 +96,8 @@ def _read(path: Path, folder: RunFolder, task: str, weights: str, force: bool, r
         raise InputError(f"holds no model: {CONFIG_FILE} is missing", where=str(path), hint=hint)
     if path.is_dir() and is_decoder(config := read_json(path / CONFIG_FILE)):
         return from_decoder_folder(path, config, folder, weights, force, report)
+    if path.is_dir() and is_transfo_xl(config) and not weights:
+        return from_transfo_xl_folder(path, config, folder, force, report)
     if weights:
         raise InputError("--weights is for folders of language models", where=str(path), hint=f"{DECODERS} are such")
     if path.is_dir():
@@ -132,6 +142,9 @@ def _to_folder(path: Path, target: Path, weights: str) -> None:
         return
     if weights:
         raise InputError("--weights is for language models", where=str(path), hint="leave it out")
+    if isinstance(run.model, TransformerXL):
+        write_transfo_xl(run.model, target, run.tokenizer)
+        return
     for head in run.config.get("untrained", ()):
         note_once(f"{path}: its {head} head is untrained, and is written as it is")
     data = run.config.get("data", {})
@@ -174,6 +187,8 @@ def _with_weights(path: Path, weights: str, out: str | Path | None, force: bool)
     run = load(path)
     if not isinstance(run.model, GPTLanguageModel):
         raise InputError(f"--weights is for gpt and llama, and this is a {run.system}", where=str(path))
+    if run.model.config.adaptive:
+        raise InputError("--weights is for models without adaptive=", where=str(path), hint="leave it out")
     if folder.path.resolve() == path.resolve():
         raise InputError("cannot be converted into itself", where=str(path), hint="name another --out")
     folder.check_free(force)

@@ -20,6 +20,7 @@ from ensue.exchange.gguf.settings import ARCHITECTURE, architecture_of, decoder_
 from ensue.exchange.gguf.tokenizer import ANSWER_ENDS, gguf_tokenizer
 from ensue.exchange.gguf.writing import write_decoder
 from ensue.exchange.huggingface.decoders import read_decoder, write_decoder_folder
+from ensue.exchange.huggingface.transfo_xl import MODEL_TYPE, read_transfo_xl
 from ensue.exchange.stored_weights import FLOATS, STORAGES
 from ensue.exchange.tensor_files import write_stream
 from ensue.models.llama import LlamaLanguageModel
@@ -59,6 +60,19 @@ def from_decoder_folder(
     )
     imported = ImportedWeights(source.config, source.parameters, write)
     return write_imported_run(folder, force, "llama", imported, text.tokenizer, origin, template=text.template, **facts)
+
+
+def from_transfo_xl_folder(
+    path: Path, config: Mapping[str, Any], folder: RunFolder, force: bool, report: Report = silent
+) -> Path:
+    """Make a run of a Transformer-XL in a Hugging Face folder."""
+    source = read_transfo_xl(path, config)
+    report_all([f"{path}: {note}" for note in source.notes], report)
+    data = {"tokenizer": source.tokenizer.kind, "vocabulary": source.tokenizer.size}
+    origin = f"Read from {path.resolve().name} ({MODEL_TYPE}), a Hugging Face folder."
+    imported = weights_of(source.model)
+    system = "transformer-xl"
+    return write_imported_run(folder, force, system, imported, source.tokenizer, origin, data=data, direction="forward")
 
 
 def to_decoder_folder(run: Run, target: Path, weights: str) -> None:

@@ -30,6 +30,7 @@ SMALL = {
     "context2vec": {"hidden": 16},
     "gpt": {"layers": 2, "heads": 2, "hidden": 64, "context": 32},
     "llama": {"layers": 2, "heads": 2, "kv_heads": 1, "hidden": 64, "context": 32},
+    "transformer-xl": {"layers": 2, "heads": 2, "hidden": 64, "segment": 8, "memory": 4},
     "seq2seq": {"layers": 1, "hidden": 32},
     "convs2s": {"layers": 2, "hidden": 32},
     "bytenet": {"layers": 2, "hidden": 32},

@@ -17,6 +17,7 @@ TINY = {
     "seq2seq": {"hidden": 8, "layers": 1},
     "convs2s": {"hidden": 8, "layers": 1},
     "transformer": {"hidden": 8, "heads": 2, "layers": 1},
+    "transformer-xl": {"hidden": 8, "heads": 2, "layers": 1, "segment": 4},
     "bert": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
     "roberta": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
     "word2vec": {},

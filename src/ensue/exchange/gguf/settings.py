@@ -268,7 +268,7 @@ def architecture_of(config: LlamaConfig) -> str:
         else "llama"
     )
     needed: dict[str, Any] = {"norm": "rms", "feed": "swiglu", "bias": False, "qk_norm": False}
-    needed |= {"positions": "rotary", "experts": 1} | ARCHITECTURES[name].fixed
+    needed |= {"positions": "rotary", "experts": 1, "adaptive": ()} | ARCHITECTURES[name].fixed
     caps = dict(ARCHITECTURES[name].caps.values())
     needed |= {key: 0.0 for key in ("attention_cap", "logit_cap") if key not in caps}
     if not ARCHITECTURES[name].biases:

@@ -57,6 +57,8 @@ def import_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int 
             weight = weight.T
         elif how == "cut":
             weight = weight[unused:]
+        elif how == "sines":
+            weight = torch.stack(weight.chunk(2, dim=1), dim=2).flatten(1)
         parts.setdefault(ours, []).append(weight)
     return {ours: torch.cat(tensors) if len(tensors) > 1 else tensors[0] for ours, tensors in parts.items()}
 
@@ -70,6 +72,8 @@ def export_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int 
             weight = weight.T
         elif how == "cut":
             weight = torch.cat([weight.new_zeros(unused, weight.shape[1]), weight])
+        elif how == "sines":
+            weight = torch.cat([weight[:, 0::2], weight[:, 1::2]], dim=1)
         elif "/" in how:
             number, count = map(int, how.split("/"))
             weight = weight.chunk(count)[number - 1]

@@ -56,13 +56,15 @@ def import_config(config: Mapping[str, Any], where: str) -> LlamaConfig:
         if value not in allowed and not (biased and name.endswith("_bias")):
             hint = f"it can be {' or '.join(map(str, allowed))}"
             raise InputError(f"{name} = {shown(value)} is not supported", where=where, hint=hint)
-    values = {ours: _number(config, theirs, kind, default, where) for theirs, (ours, kind, default) in _all(family)}
+    values = {
+        ours: number_setting(config, theirs, kind, default, where) for theirs, (ours, kind, default) in _all(family)
+    }
     heads, hidden = values["heads"], values["hidden"]
-    width = _number(config, "head_dim", int, hidden // heads if heads > 0 else 0, where)
+    width = number_setting(config, "head_dim", int, hidden // heads if heads > 0 else 0, where)
     values |= {
-        "kv_heads": _number(config, "num_key_value_heads", int, heads, where),
+        "kv_heads": number_setting(config, "num_key_value_heads", int, heads, where),
         "head_width": 0 if width * heads == hidden else width,
-        "tied": _flag(config, "tie_word_embeddings", family.tied, where),
+        "tied": flag_setting(config, "tie_word_embeddings", family.tied, where),
         "bias": biased,
         **_positions(config, where),
         **{ours: _cap(config, theirs, default, where) for theirs, (ours, default) in family.caps.items()},
@@ -81,9 +83,11 @@ def query_factor(config: Mapping[str, Any], where: str) -> float:
     """√d / √query_pre_attn_scalar: what our queries, whose scores are divided by √d, are multiplied by."""
     if FAMILIES[str(config["model_type"])] not in GEMMAS:
         return 1.0
-    heads = _number(config, "num_attention_heads", int, None, where)
-    width = _number(config, "head_dim", int, _number(config, "hidden_size", int, None, where) // heads, where)
-    scalar = _number(config, "query_pre_attn_scalar", float, float(width), where)
+    heads = number_setting(config, "num_attention_heads", int, None, where)
+    width = number_setting(
+        config, "head_dim", int, number_setting(config, "hidden_size", int, None, where) // heads, where
+    )
+    scalar = number_setting(config, "query_pre_attn_scalar", float, float(width), where)
     if scalar <= 0:
         raise InputError(f"query_pre_attn_scalar = {scalar} should be above 0", where=where)
     return 1.0 if scalar == width else sqrt(width / scalar)
@@ -94,7 +98,7 @@ def _all(family: DecoderFamily) -> list[tuple[str, tuple[str, type, Any]]]:
     return [(name, (ours, kind, defaults.get(name, default))) for name, (ours, kind, default) in SETTINGS.items()]
 
 
-def _number(config: Mapping[str, Any], name: str, kind: type, default: Any, where: str) -> Any:
+def number_setting(config: Mapping[str, Any], name: str, kind: type, default: Any, where: str) -> Any:
     """One of their settings or its default; raise InputError for another type, or where there is none."""
     value = config.get(name)
     value = default if value is None else value
@@ -109,10 +113,11 @@ def _number(config: Mapping[str, Any], name: str, kind: type, default: Any, wher
 
 def _cap(config: Mapping[str, Any], name: str, default: float, where: str) -> float:
     """One of their caps; 0 where it is null."""
-    return float(_number(config, name, float, 0.0 if name in config else default, where))
+    return float(number_setting(config, name, float, 0.0 if name in config else default, where))
 
 
-def _flag(config: Mapping[str, Any], name: str, default: bool, where: str) -> bool:
+def flag_setting(config: Mapping[str, Any], name: str, default: bool, where: str) -> bool:
+    """One of their settings that is true or false, or its default."""
     value = config.get(name, default)
     if not isinstance(value, bool):
         raise InputError(f"{name} = {shown(value)} should be true or false", where=where)
@@ -133,7 +138,7 @@ def _positions(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Base and scaling of rotary positions, of layers that see all."""
     new = _rope(config, FULL, where)
     default = 1e6 if config["model_type"] == GEMMA3.name else 10000.0
-    base = _number({**config, **new}, "rope_theta", float, default, where)
+    base = number_setting({**config, **new}, "rope_theta", float, default, where)
     scaling = new or config.get("rope_scaling") or {}
     if not isinstance(scaling, Mapping):
         raise InputError(f"rope_scaling = {shown(scaling)} should be a table", where=where)
@@ -145,7 +150,7 @@ def _positions(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     if text == "yarn":
         scaling = _yarn(config, scaling, where)
     for ours in SCALINGS[text]:
-        text += f":{ours}={_short(_number(scaling, ROPE_NAMES[ours], float, None, where))}"
+        text += f":{ours}={_short(number_setting(scaling, ROPE_NAMES[ours], float, None, where))}"
     return {"rope_base": base, "rope_scaling": text}
 
 
@@ -168,26 +173,26 @@ def _short(value: float) -> str:
 def _attention(config: Mapping[str, Any], family: DecoderFamily, values: Mapping[str, Any], where: str) -> str:
     """The pattern of layers that see all and of those that see a window."""
     layers = values["layers"]
-    span = _number(config, "sliding_window", int, 4096 if family in GEMMAS else 0, where)
+    span = number_setting(config, "sliding_window", int, 4096 if family in GEMMAS else 0, where)
     if family.name == "llama" or not span or layers > MAX_LAYERS:
         return "full"
     kinds = config.get("layer_types")
     if family.name == "mistral":
         kinds = [SLIDING] * layers
-    elif family not in GEMMAS and not _flag(config, "use_sliding_window", False, where):
+    elif family not in GEMMAS and not flag_setting(config, "use_sliding_window", False, where):
         kinds = [FULL] * layers
     elif kinds is None and family in GEMMAS:
-        every = 2 if family is GEMMA2 else _number(config, "sliding_window_pattern", int, 6, where)
+        every = 2 if family is GEMMA2 else number_setting(config, "sliding_window_pattern", int, 6, where)
         kinds = [FULL if every and (layer + 1) % every == 0 else SLIDING for layer in range(layers)]
     elif kinds is None:
-        first = _number(config, "max_window_layers", int, 28, where)
+        first = number_setting(config, "max_window_layers", int, 28, where)
         kinds = [FULL if layer < first else SLIDING for layer in range(layers)]
     if not isinstance(kinds, Sequence) or len(kinds) != layers or any(kind not in (SLIDING, FULL) for kind in kinds):
         raise InputError(f"layer_types should name {layers} layers, each {SLIDING} or {FULL}", where=where)
     local = f"local:span={span}" if span < values["context"] else "full"
     if family is GEMMA3:
-        old = _number(config, "rope_local_base_freq", float, 10000.0, where)
-        base = _number(_rope(config, SLIDING, where), "rope_theta", float, old, where)
+        old = number_setting(config, "rope_local_base_freq", float, 10000.0, where)
+        base = number_setting(_rope(config, SLIDING, where), "rope_theta", float, old, where)
         local = f"local:span={min(span, values['context'])}:base={_short(base)}"
     return pattern_text([local if kind == SLIDING else "full" for kind in kinds])
 
@@ -214,7 +219,7 @@ def export_family(config: LlamaConfig) -> DecoderFamily:
             raise _unsupported("attention", config.attention, "one kind of layer, or qk_norm = true,")
     caps = {ours for ours, _ in family.caps.values()}
     needed |= {name: 0.0 for name in ("attention_cap", "logit_cap") if name not in caps}
-    for key, value in (needed | {"positions": "rotary", "experts": 1}).items():
+    for key, value in (needed | {"positions": "rotary", "experts": 1, "adaptive": ()}).items():
         if getattr(config, key) != value:
             raise _unsupported(key, getattr(config, key), str(value))
     return family

@@ -7,6 +7,7 @@ A map is their name → (our name, layout). A ``*`` stands for the number of a l
     "T"       transposed: (in, out) where ours is (out, in)
     "1/3"     the first of three that are concatenated in ours: queries, keys, values
     "cut"     with unused rows at the start, which ours does not have
+    "sines"   columns of sines, then of cosines, where ours alternate
 
 Names of the backbone are without the prefixes of either side. ``POOLER`` in a head is the layer that turns the first
 token into a vector for the whole text, of the encoder or of the head. The maps are used in both directions.

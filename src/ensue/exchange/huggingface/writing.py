@@ -173,7 +173,7 @@ def _check_gpt(model: GPTLanguageModel) -> None:
         raise _unsupported("a gpt with experts", "one with experts=1 is")
     wide = 4 * config.hidden
     needed = {"positions": "learned", "norm": "pre", "feed_kind": "gelu", "feed_width": wide, "embed_scale": 1.0}
-    _check_trunk("a gpt", config, **needed, tied=True, attention_cap=0.0, logit_cap=0.0)
+    _check_trunk("a gpt", config, **needed, tied=True, attention_cap=0.0, logit_cap=0.0, adaptive=())
 
 
 def _check_gpt_head(model: Labelled) -> None:

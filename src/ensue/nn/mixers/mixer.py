@@ -142,6 +142,7 @@ MIXERS = Table(
         "full": Entry("ensue.nn.mixers.full:SelfAttention", "softmax attention to every position"),
         "local": Entry("ensue.nn.mixers.local:LocalAttention", "softmax attention to the nearest positions"),
         "sparse": Entry("ensue.nn.mixers.sparse:SparseAttention", "softmax attention to near and every √n-th position"),
+        "xl": Entry("ensue.nn.mixers.xl:XLAttention", "softmax attention to a segment and a memory of those before it"),
         "bigbird": Entry("ensue.nn.mixers.bigbird:BigBird", "softmax attention to near, global and random blocks"),
         "linear": Entry("ensue.nn.mixers.linear:LinearAttention", "attention with a feature map instead of a softmax"),
         "performer": Entry("ensue.nn.mixers.performer:Performer", "softmax attention by positive random features"),
