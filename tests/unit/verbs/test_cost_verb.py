@@ -19,6 +19,7 @@ TINY = {
     "transformer": {"hidden": 8, "heads": 2, "layers": 1},
     "bert": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
     "roberta": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
+    "albert": {"hidden": 8, "heads": 2, "layers": 1, "embedding": 4, "context": 16},
     "word2vec": {},
 }
 REFUSED = {
