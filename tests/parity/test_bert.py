@@ -17,6 +17,7 @@ from ensue.models.bert import BERT, RoBERTa
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import HeadConfig, Labelled, pool
+from ensue.verbs.convert import convert
 
 transformers = pytest.importorskip("transformers")
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
@@ -318,6 +319,13 @@ def test_alberts_that_are_not_supported_are_refused_in_one_line(changes, says, t
     with pytest.raises(InputError, match=says) as error:
         build_model(read_folder(tmp_path))
     assert "\n" not in str(error.value)
+
+
+def test_a_folder_with_sentencepieces_file_alone_is_refused_with_a_way_out(tmp_path):
+    theirs_of("AlbertForMaskedLM").save_pretrained(tmp_path / "theirs")
+    (tmp_path / "theirs" / "spiece.model").write_bytes(b"")
+    with pytest.raises(InputError, match=r"no tokenizer\.json .* spiece\.model alone is not read; AutoTokenizer"):
+        convert(tmp_path / "theirs", out=tmp_path / "run")
 
 
 @pytest.mark.parametrize(
