@@ -287,7 +287,7 @@ class LabelTask(Task):
             raise InputError("adapters leave the body as it is", hint="leave out train.freeze and train.layer_decay")
         if train.lora and not adaptable(model.body, _is_no_output):
             what = f"{settings.run.system} has no layers for adapters"
-            raise InputError(what, hint="leave out train.lora, or use bert, roberta or gpt")
+            raise InputError(what, hint="leave out train.lora, or use bert, roberta, albert or gpt")
         if train.reach and getattr(model.body, "cuts", "") != "streams":
             what = f"train.reach is for models that carry a state, which {settings.run.system} does not"
             raise InputError(what, hint="leave it out, or use lstm, gru or rnn")
