@@ -57,7 +57,7 @@ def batches(vocabulary: int) -> MaskedBatches:
     ends = np.arange(0, len(tokens) + 1, 20)
     documents = DocumentTokens(tokens, ends, np.arange(0, len(ends), 100))
     marks = SpecialTokens(start=FIRST, separator=LAST, end=LAST, double_separator=False, mask=MASK, pad=PAD)
-    return MaskedBatches(documents, marks, vocabulary, rows=ROWS, length=LENGTH, pairs=False, masking=MaskingOptions())
+    return MaskedBatches(documents, marks, vocabulary, rows=ROWS, length=LENGTH, pairs="none", masking=MaskingOptions())
 
 
 def ours_loss(model: Any, batch: MaskedBatch) -> torch.Tensor:

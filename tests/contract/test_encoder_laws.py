@@ -20,6 +20,11 @@ VARIANTS = {
         {"segments": 0, "pooled": False, "next_sentence": False},
     ],
     "roberta": [{}, {"activation": "gelu", "heads": 4}],
+    "albert": [
+        {"embedding": 4},
+        {"embedding": 6, "groups": 2, "layers": 4, "norm": "pre", "positions": "sinusoidal"},
+        {"embedding": 0, "groups": 2, "layers": 3, "norm": "reversible"},
+    ],
 }
 CASES = [
     pytest.param(name, values, id=f"{name}-{n}") for name, many in VARIANTS.items() for n, values in enumerate(many)

@@ -270,7 +270,7 @@ def test_a_head_that_a_folder_does_not_have_is_called_untrained_wherever_it_is_u
     assert says in ensue("score", "bare", files["documents"]).err
     assert says.removeprefix("note: ") in output("score", "bare", files["documents"], "--json")["notes"][0]
     assert "its masked head is untrained, and is written" in ensue("convert", "bare", "--to", "hf", "--out", "new").err
-    assert "did not learn which sentence follows" in ensue("predict", "bare", "--text", "one\ttwo").err
+    assert "did not learn whether a text follows" in ensue("predict", "bare", "--text", "one\ttwo").err
     assert "untrained" not in ensue("fill", encoders / "bert", "the [MASK]").err
     trained = fit("bert", files["documents"], out="trained", begin_with="bare", settings={"train.steps": 2})
     assert "untrained" not in trained.config

@@ -7,11 +7,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from ensue.core.errors import InputError
 from ensue.exchange.huggingface import build_model, read_folder, write_folder
+from ensue.exchange.huggingface.conversion import export_weights, model_map
+from ensue.exchange.huggingface.families import ALBERT as ALBERT_FAMILY
+from ensue.models.albert import ALBERT
+from ensue.models.albert import SIZES as ALBERT_PRESETS
 from ensue.models.bert import BERT, RoBERTa
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import HeadConfig, Labelled, pool
+from ensue.verbs.convert import convert
 
 transformers = pytest.importorskip("transformers")
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
@@ -36,7 +42,14 @@ DISTILBERT_SIZES = {
     "max_position_embeddings": 20,
 }
 GPT2_SIZES = {"vocab_size": V, "n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": 20, "pad_token_id": 1}
-SIZES = {"Bert": BERT_SIZES, "Roberta": ROBERTA_SIZES, "DistilBert": DISTILBERT_SIZES, "GPT2": GPT2_SIZES}
+ALBERT_SIZES = {**BERT_SIZES, "embedding_size": 10, "num_hidden_groups": 1}
+SIZES = {
+    "Albert": ALBERT_SIZES,
+    "Bert": BERT_SIZES,
+    "Roberta": ROBERTA_SIZES,
+    "DistilBert": DISTILBERT_SIZES,
+    "GPT2": GPT2_SIZES,
+}
 HEADS = ["SequenceClassification", "MultipleChoice", "TokenClassification", "QuestionAnswering"]
 TASKS = dict(zip(HEADS, ["classify", "choose", "tag", "answer"]))
 CLASSES = [
@@ -47,6 +60,10 @@ CLASSES = [
     "DistilBertModel",
     "DistilBertForMaskedLM",
     *(f"DistilBertFor{head}" for head in HEADS),
+    "AlbertModel",
+    "AlbertForPreTraining",
+    "AlbertForMaskedLM",
+    *(f"AlbertFor{head}" for head in HEADS),
     "RobertaModel",
     "RobertaForMaskedLM",
     *(f"RobertaFor{head}" for head in HEADS),
@@ -93,7 +110,7 @@ def rows(model):
 def their_answer(model, tokens, segments, real):
     """Everything their model says about real places."""
     inputs = {"input_ids": tokens, "attention_mask": real.long()}
-    if model.config.model_type in ("bert", "roberta"):
+    if model.config.model_type in ("bert", "roberta", "albert"):
         inputs["token_type_ids"] = segments
     if type(model).__name__.endswith("MultipleChoice"):
         inputs = {name: value.view(2, 2, T) for name, value in inputs.items()}
@@ -194,7 +211,8 @@ def test_a_model_is_the_same_here_and_there(name, tmp_path):
     whole = "language" if name.startswith("GPT2") else "masked"
     assert made.task == TASKS.get(head, whole)
     assert made.labels == (tuple(LABELS) if made.task in ("classify", "tag") else None)
-    assert made.system == {"Rober": "roberta", "GPT2L": "gpt", "GPT2F": "gpt"}.get(name[:5], "bert")
+    systems = {"Rober": "roberta", "Alber": "albert", "GPT2L": "gpt", "GPT2F": "gpt"}
+    assert made.system == systems.get(name[:5], "bert")
 
 
 def test_both_losses_of_pre_training_are_theirs_at_hidden_places(tmp_path):
@@ -219,6 +237,117 @@ def test_both_losses_of_pre_training_are_theirs_at_hidden_places(tmp_path):
         loss = made.model.masked_loss(rest, words[hidden]) + made.model.next_loss(first, other)
     torch.testing.assert_close(loss, expected.loss, **TOLERANCE)
     assert expected.loss > 1
+
+
+ALBERTS = [
+    {},
+    {"num_hidden_layers": 4, "num_hidden_groups": 2},
+    {"num_hidden_groups": 3, "embedding_size": 24, "hidden_act": "gelu"},
+    {"type_vocab_size": 1, "hidden_act": "relu"},
+]
+
+
+@pytest.mark.parametrize("changes", ALBERTS)
+def test_alberts_hidden_states_losses_and_gradients_are_theirs(changes, tmp_path):
+    theirs = theirs_of("AlbertForPreTraining", **changes)
+    made, again = round_trip(theirs, tmp_path)
+    tokens, segments, real = rows(theirs)
+    labels = torch.where(torch.rand(tokens.shape) < 0.3, torch.randint(5, V, tokens.shape), -100)
+    labels[~real] = -100
+    order = torch.tensor([0, 1, 1, 0])
+    inputs = {"input_ids": tokens, "attention_mask": real.long(), "token_type_ids": segments}
+    expected = theirs(**inputs, labels=labels, sentence_order_label=order, output_hidden_states=True)
+    expected.loss.backward()
+    ours = made.model.train()  # their dropouts are 0, but for the head's, which ours does not have
+    found = ours.body(tokens, segments, LENGTHS, layers=True)
+    assert len(found.layers) == len(expected.hidden_states) == 1 + theirs.config.num_hidden_layers
+    for here, there in zip(found.layers, expected.hidden_states):
+        torch.testing.assert_close(here[real], there[real], **TOLERANCE)
+    torch.testing.assert_close(ours.head(found.hidden)[real], expected.prediction_logits[real], **TOLERANCE)
+    torch.testing.assert_close(ours.next_logits(found.hidden[:, 0]), expected.sop_logits, **TOLERANCE)
+    masked = labels >= 0
+    loss = ours.masked_loss(found.hidden[masked], labels[masked]) + ours.next_loss(found.hidden[:, 0], order)
+    torch.testing.assert_close(loss, expected.loss, **TOLERANCE)
+    loss.backward()
+    blocks = theirs.config.num_hidden_groups
+    names = model_map(ALBERT_FAMILY, blocks, ("masked", "next"), "body.", "body.pooler")
+    gradients = export_weights(names, {name: weight.grad for name, weight in ours.named_parameters()})
+    wanted = {name: weight.grad for name, weight in theirs.named_parameters()}
+    assert gradients.keys() == wanted.keys()
+    for name, gradient in wanted.items():
+        scale = float(gradient.abs().max().clamp(min=1))
+        torch.testing.assert_close(gradients[name] / scale, gradient / scale, atol=1e-5, rtol=0)
+    state = again.state_dict()
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(tensor, state[name]), name
+    for name in ("num_hidden_layers", "num_hidden_groups", "embedding_size", "type_vocab_size", "hidden_act"):
+        assert getattr(again.config, name) == getattr(theirs.config, name)
+
+
+@pytest.mark.parametrize("size", ["base", "large", "xlarge", "xxlarge"])
+def test_published_alberts_have_as_many_parameters_as_theirs(size):
+    shape = ALBERT_PRESETS[size]
+    with torch.device("meta"):
+        config = transformers.AlbertConfig(
+            hidden_size=shape["hidden"],
+            intermediate_size=4 * shape["hidden"],
+            num_hidden_layers=shape["layers"],
+            num_attention_heads=shape["heads"],
+        )
+        theirs = transformers.AlbertModel(config)
+        ours = ALBERT(ALBERT.Config(vocabulary=30_000, **shape)).body
+    counts = [sum(p.numel() for p in model.parameters()) for model in (theirs, ours)]
+    assert counts[0] == counts[1]
+    assert config.hidden_act == "gelu_new" and ours.config.activation == "gelu"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"inner_group_num": 2}, "inner_group_num = 2 is not supported"),
+        ({"num_hidden_layers": 5, "num_hidden_groups": 2}, "num_hidden_layers = 5 .* num_hidden_groups = 2"),
+        ({"num_hidden_groups": 0}, "num_hidden_groups = 0"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000"),
+        ({"num_hidden_groups": 3}, "tensors are missing"),
+        ({"embedding_size": 0}, "sizes|does not have|embedding"),
+    ],
+)
+def test_alberts_that_are_not_supported_are_refused_in_one_line(changes, says, tmp_path):
+    theirs_of("AlbertForMaskedLM").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(InputError, match=says) as error:
+        build_model(read_folder(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_with_sentencepieces_file_alone_is_refused_with_a_way_out(tmp_path):
+    theirs_of("AlbertForMaskedLM").save_pretrained(tmp_path / "theirs")
+    (tmp_path / "theirs" / "spiece.model").write_bytes(b"")
+    with pytest.raises(InputError, match=r"no tokenizer\.json .* spiece\.model alone is not read; AutoTokenizer"):
+        convert(tmp_path / "theirs", out=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"groups": 1}, "embedding width"),
+        ({"groups": 2, "embedding": 8, "layers": 3}, "multiple of groups"),
+        ({"embedding": 8, "norm": "pre"}, "norm=post"),
+    ],
+)
+def test_shared_blocks_that_they_do_not_have_are_not_written(settings, says, tmp_path):
+    model = BERT(BERT.Config(**{**SMALL, **settings}))
+    with pytest.raises(InputError, match=says):
+        ours_as_theirs(model, "AlbertForMaskedLM", tmp_path, "masked")
+
+
+@pytest.mark.parametrize("groups", [0, 2])
+def test_any_encoder_with_narrow_embeddings_is_written_as_an_albert(groups, tmp_path):
+    model = RoBERTa(RoBERTa.Config(**SMALL, embedding=8, groups=groups, segments=0))
+    theirs = ours_as_theirs(model, "AlbertForMaskedLM", tmp_path, "masked")
+    assert theirs.config.num_hidden_groups == 2
+    check(model, theirs, *rows(theirs))
 
 
 @pytest.mark.parametrize("activation", ["gelu_new", "relu"])

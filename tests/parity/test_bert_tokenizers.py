@@ -11,7 +11,7 @@ import pytest
 
 from ensue.data.tokenizers import load_tokenizer, save_tokenizer
 from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
-from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer
+from ensue.data.tokenizers.encoder_tokenizer import EncoderTokenizer, bert_template
 from ensue.data.tokenizers.spans import encode_words, token_spans
 from ensue.data.tokenizers.special_tokens import add_special_tokens
 
@@ -133,6 +133,51 @@ def test_folders_that_transformers_wrote_are_read(tmp_path: Path) -> None:
             assert [ids.tolist() for ids in read.encode_batch(texts(40))] == [
                 ids.tolist() for ids in ours.encode_batch(texts(40))
             ]
+
+
+def albert_tokenizer() -> Any:
+    """What transformers makes of an ALBERT's spiece.model: Unigram pieces after its normalisations."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    inner = Tokenizer(models.Unigram())
+    inner.normalizer = normalizers.Sequence(
+        [
+            normalizers.Replace("``", '"'),
+            normalizers.Replace("''", '"'),
+            normalizers.NFKD(),
+            normalizers.StripAccents(),
+            normalizers.Lowercase(),
+            normalizers.Replace(Regex(" {2,}"), " "),
+        ]
+    )
+    inner.pre_tokenizer = pre_tokenizers.Metaspace()
+    inner.decoder = decoders.Metaspace()
+    names = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    inner.train_from_iterator(
+        [TEXT] * 20, trainers.UnigramTrainer(vocab_size=120, special_tokens=names, unk_token="<unk>")
+    )
+    inner.post_processor = bert_template(("[CLS]", 2), ("[SEP]", 3))
+    mask = AddedToken("[MASK]", lstrip=True)
+    return transformers.AlbertTokenizerFast(tokenizer_object=inner, mask_token=mask)
+
+
+def test_alberts_unigram_pieces_are_read_and_written(tmp_path: Path) -> None:
+    theirs = albert_tokenizer()
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = load_tokenizer(tmp_path / "theirs")
+    assert isinstance(ours, EncoderTokenizer) and ours.kind == "unigram" and ours.size == len(theirs)
+    marks = ours.special_tokens
+    wanted = theirs.cls_token_id, theirs.sep_token_id, theirs.mask_token_id, theirs.pad_token_id, theirs.unk_token_id
+    assert (marks.start, marks.end, marks.mask, marks.pad, ours.unknown) == wanted
+    save_tokenizer(ours, tmp_path)
+    again = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    for text, other in zip(texts(60), reversed(texts(60)), strict=True):
+        ids, segments = add_special_tokens(marks, ours.encode(text), ours.encode(other))
+        for one in (theirs, again):
+            found = one(text, other, return_token_type_ids=True)
+            assert ids.tolist() == found["input_ids"] and segments.tolist() == found["token_type_ids"]
+    text = "The café cats ran"
+    assert ours.decode(ours.encode(text)) == theirs.decode(theirs(text)["input_ids"][1:-1]) == "the cafe cats ran"
 
 
 def test_a_real_tokenizer_equals_transformers() -> None:

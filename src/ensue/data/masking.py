@@ -1,7 +1,8 @@
-"""Masked language modelling batches, optionally with next-sentence prediction.
+"""Masked language modelling batches, of pairs of texts or of single ones.
 
-    [CLS] A [SEP] B [SEP]          B continues A, or comes from another document (half of the rows)
-    <s> A </s>                     one span of text, across document boundaries (RoBERTa)
+    random      [CLS] A [SEP] B [SEP]     B continues A, or comes from another document (half of the rows; BERT)
+    swapped     [CLS] A [SEP] B [SEP]     B continues A, or A continues B (half of the rows; ALBERT)
+    none        <s> A </s>                one span of text, across document boundaries (RoBERTa)
 
 A share of a row's tokens is selected; most of these become the mask token, some a random token, some stay unchanged
 (80, 10 and 10 %), so that the encoder cannot tell which tokens to trust. Rows are filled completely, so there is almost
@@ -13,6 +14,7 @@ Legend: B rows, T tokens, K masked positions of a row.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -58,7 +60,7 @@ class MaskedBatch(PaddedBatch):
     is_masked: Tensor
     """(B, K), bool: which of these positions are masked."""
     not_next: Tensor | None = None
-    """(B,): 1 if the second text is random, 0 if it follows the first; None if rows have one text."""
+    """(B,): 0 if the second text follows the first, else 1; None if rows have one text."""
 
     def select(self, rows: slice) -> MaskedBatch:
         """Return some of the rows, with their masked positions."""
@@ -81,7 +83,7 @@ class MaskingOptions:
 
 
 class MaskedBatches:
-    """Batches of ``rows`` rows of ``length`` tokens."""
+    """Batches of ``rows`` rows of ``length`` tokens; ``pairs`` is a name in ``SPANS``."""
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class MaskedBatches:
         *,
         rows: int,
         length: int,
-        pairs: bool,
+        pairs: str,
         masking: MaskingOptions,
         unknown: int | None = None,
         seed: int = 0,
@@ -102,19 +104,20 @@ class MaskedBatches:
             raise InputError("the text has no tokens to mask")
         if length < 8:
             raise InputError(f"rows of {length} tokens are too short", hint="use at least 8")
-        if pairs and len(documents) < 2:
-            hint = "separate documents by blank lines, or leave the next sentence out: next_sentence=false"
+        if pairs == "random" and len(documents) < 2:
+            hint = "separate documents by blank lines, or use next_sentence=false or not_next=swapped"
             raise InputError("the text is one document, so no sentence can be from another one", hint=hint)
         self._documents, self._special, self._mask = documents, special, special.mask
-        self._length, self._pairs, self._masking, self._seed = length, pairs, masking, seed
-        self._row_specials = special.count(2 if pairs else 1)
+        self._length, self._masking, self._seed = length, masking, seed
+        self._pairs, self._spans = pairs != "none", SPANS[pairs]
+        self._row_specials = special.count(2 if self._pairs else 1)
         excluded = (special.start, special.separator, special.end, special.pad, special.mask, unknown)
         self._excluded = np.array([token for token in excluded if token is not None])
         self._replacements = np.setdiff1d(np.arange(vocabulary), self._excluded)
         self.rows = rows
         self._plan = EpochPlan(self._arrange, seed)
         first = self._plan.epoch(0)
-        if not first or (pairs and all(not_next.all() for _, not_next in first)):
+        if not first or (pairs == "random" and all(not_next.all() for _, not_next in first)):
             hint = "end documents by blank lines, not sentences, or leave the next sentence out: next_sentence=false"
             raise InputError("no document has a sentence that follows another", hint=hint)
         self.steps_per_epoch = len(first)
@@ -124,9 +127,8 @@ class MaskedBatches:
         """Fraction of padding in the first epoch."""
 
     def _arrange(self, generator: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the batches of an epoch: the spans of each row, and whether B is random."""
-        choose = sentence_pairs if self._pairs else text_spans
-        spans, not_next = choose(self._documents, self._length - self._row_specials, generator)
+        """Return the batches of an epoch: the spans of each row, and whether B does not follow A."""
+        spans, not_next = self._spans(self._documents, self._length - self._row_specials, generator)
         order = generator.permutation(len(spans))
         batches = [order[start : start + self.rows] for start in range(0, len(order), self.rows)]
         return [(spans[rows], not_next[rows]) for rows in batches]
@@ -235,6 +237,30 @@ def sentence_pairs(
     return np.array(spans, dtype=np.int64).reshape(-1, 4), np.array(not_next, dtype=np.int64)
 
 
+def ordered_pairs(
+    documents: DocumentTokens, capacity: int, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return spans for consecutive texts of one document, swapped in half of them.
+
+    Both texts are whole sentences: a text that breaks off would show which was the second. The next row begins where
+    one ends, or a sentence earlier if only one is left. A document of one sentence, which nothing follows, is left out.
+    """
+    sentences, starts = documents.sentences, documents.documents
+    spans: list[tuple[int, int, int, int]] = []  # start and end of A and of B, in tokens
+    swapped: list[int] = []
+    for number in range(len(documents)):
+        ends, at = split_long_sentences(sentences[starts[number] : starts[number + 1] + 1], capacity), 0
+        while at < len(ends) - 2:
+            last = int(np.searchsorted(ends, ends[at] + capacity, side="right")) - 1  # the last sentence end that fits
+            cut = int(generator.integers(at + 1, last))
+            begin, middle, end = (int(ends[where]) for where in (at, cut, last))
+            swap = bool(generator.random() < 0.5)
+            spans.append((middle, end, begin, middle) if swap else (begin, middle, middle, end))
+            swapped.append(int(swap))
+            at = last - (last == len(ends) - 2)
+    return np.array(spans, dtype=np.int64).reshape(-1, 4), np.array(swapped, dtype=np.int64)
+
+
 def split_long_sentences(ends: np.ndarray, capacity: int) -> np.ndarray:
     """Split sentences longer than half a row, so that two always fit.
 
@@ -266,3 +292,8 @@ def text_spans(
     kept |= not kept.any()
     zero = np.zeros(int(kept.sum()), dtype=np.int64)
     return np.stack([begin[kept], ends[kept], zero, zero], 1), zero
+
+
+Spans = Callable[[DocumentTokens, int, np.random.Generator], tuple[np.ndarray, np.ndarray]]
+SPANS: dict[str, Spans] = {"random": sentence_pairs, "swapped": ordered_pairs, "none": text_spans}
+"""How the rows of an epoch are chosen: start and end of A and of B (N, 4), and whether B does not follow A (N,)."""

@@ -36,7 +36,7 @@ def translation_loss(model: Any, rows: int, length: int, settings: TrainSettings
 
 
 def masked_loss(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:
-    """The loss of a masked language model, with next-sentence prediction if it has it."""
+    """The loss of a masked language model, with that of pairs if it is trained on them."""
     tokens, pairs = _tokens(rows, length), model.config.next_sentence
     positions = _tokens(rows, max(1, round(length * float(getattr(settings, "mask", MASK_SHARE)))))
     batch = SimpleNamespace(

@@ -5,6 +5,7 @@ unigram loss   −1/M Σ log P(x_i)              from counts of the training tex
                                               the text itself, which is harder to beat
 accuracy       the share of masked tokens whose most probable token is the true one
 next           the accuracy of next-sentence prediction
+order          the accuracy of sentence-order prediction
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from torch import Tensor
 from ensue.core.errors import InputError
 from ensue.nn.eval_mode import eval_mode
 from ensue.train.ranks import SINGLE, Ranks
+
+PAIR_FIGURES = {"random": "next", "swapped": "order"}
+"""How the names of a pair's figures begin, by what the second text is where it does not follow."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class MaskedScore:
     rows: int
     next_loss: float | None = None
     next_accuracy: float | None = None
+    order_loss: float | None = None
+    order_accuracy: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -56,18 +62,18 @@ def masked_score(
     """
     unigram = torch.from_numpy(np.log((counts + 1) / (counts + 1).sum()))
     device = next(model.parameters()).device
-    sums = np.zeros(8)
+    sums, kind = np.zeros(8), PAIR_FIGURES[model.config.not_next]
     with eval_mode(model):
         for whole in batches:
             batch, reduction = ranks.local_batch(whole)
             batch_sums = _sums(model, batch, unigram, device)
             sums += 0.0 if reduction.idle else batch_sums
-    masked_loss, right, unigram_loss, masked, rows, next_loss, next_right, pairs = map(ranks.total, sums.tolist())
+    masked_loss, right, unigram_loss, masked, rows, pair_loss, pair_right, pairs = map(ranks.total, sums.tolist())
     if not masked:
         raise InputError("this text has no token to mask", hint="give more text")
     mean = masked_loss / masked
     return MaskedScore(
-        loss=mean + (next_loss / pairs if pairs else 0.0),
+        loss=mean + (pair_loss / pairs if pairs else 0.0),
         masked_loss=mean,
         masked_perplexity=math.exp(min(mean, 700.0)),
         accuracy=right / masked,
@@ -75,8 +81,7 @@ def masked_score(
         unigram_of=unigram_of,
         hidden=int(masked),
         rows=int(rows),
-        next_loss=next_loss / pairs if pairs else None,
-        next_accuracy=next_right / pairs if pairs else None,
+        **({f"{kind}_loss": pair_loss / pairs, f"{kind}_accuracy": pair_right / pairs} if pairs else {}),
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ensue.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from ensue.models.albert import ALBERT as ALBERT, ALBERTConfig as ALBERTConfig
     from ensue.models.bert import BERT as BERT, BERTConfig as BERTConfig, RoBERTa as RoBERTa
     from ensue.models.bert import RoBERTaConfig as RoBERTaConfig
     from ensue.models.bidirectional import BidirectionalLanguageModel as BidirectionalLanguageModel

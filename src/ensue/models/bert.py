@@ -2,13 +2,15 @@
 
     masked      P(x_i | x̂) = softmax(E LN(gelu(W T_i + b)) + c)       at masked positions i of a corrupted text x̂; E is
                                                                        the embedding (tied), or its own matrix
-    next        P(B follows A) = softmax(W_n C)                        of [CLS] A [SEP] B [SEP]
+    pairs       P(B follows A) = softmax(W_n C)                        of [CLS] A [SEP] B [SEP]; B continues A, or it is
+                                                                       from another document (next-sentence prediction),
+                                                                       or A continues B (sentence-order prediction)
 
 The masked head and the encoder's last block are computed at masked positions only. RoBERTa (Liu et al., 2019) has no
 next-sentence loss and masks other tokens each time a text is read; DistilBERT (Sanh et al., 2019) has no segments and
-no pooling either.
+no pooling either. ALBERT is in ``ensue.models.albert``.
 
-Legend: B rows, T tokens, K masked positions of a row, D width, V vocabulary.
+Legend: B rows, T tokens, K masked positions of a row, D width, E width of embeddings, V vocabulary.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ensue.core.settings import check
+from ensue.core.settings import Need, check
 from ensue.kernels.cross_entropy import mean_cross_entropy
 from ensue.models.encoder import Encoded, Encoder, EncoderConfig
 from ensue.models.model import StatelessModel, answer
@@ -29,19 +31,32 @@ from ensue.nn.protocol import Output, Traits, Wants
 from ensue.nn.state import State
 from ensue.nn.trunk_config import initialise
 
+NOT_NEXT = ("random", "swapped")
+"""What the second text of a pair can be where it does not follow the first."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BERTConfig(EncoderConfig):
     """Configuration of BERT."""
 
+    needs: ClassVar[dict[str, Need]] = {"not_next": ("next_sentence", (True,))}
     next_sentence: bool = True
-    """Whether to train next-sentence prediction too."""
+    """Whether to train on pairs too: whether the second text follows the first."""
+    not_next: str = "random"
+    """The second text of a pair that does not follow: random (from another document; next-sentence prediction) or
+    swapped (what precedes the first; sentence-order prediction)."""
     tied: bool = True
     """Share weights between the embedding and the output layer."""
 
     def __post_init__(self) -> None:
         super(BERTConfig, self).__post_init__()  # with slots, super() would look for the class without them
         check(self, "next_sentence", self.pooled or not self.next_sentence, "false without pooled")
+        check(self, "not_next", self.not_next in NOT_NEXT, " or ".join(NOT_NEXT))
+
+    @property
+    def pairs(self) -> str:
+        """The rows of training: none for single texts, else ``not_next``."""
+        return self.not_next if self.next_sentence else "none"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,18 +73,18 @@ class RoBERTaConfig(BERTConfig):
 class MaskedHead(nn.Module):
     """The logits E LN(gelu(W h + b)) + c."""
 
-    def __init__(self, embed: nn.Embedding, activation: str, epsilon: float, tied: bool = True) -> None:
+    def __init__(self, embed: nn.Embedding, hidden: int, activation: str, epsilon: float, tied: bool = True) -> None:
         super().__init__()
         vocabulary, width = embed.weight.shape
         self.activation = activation
-        self.dense = nn.Linear(width, width)
+        self.dense = nn.Linear(hidden, width)
         self.norm = nn.LayerNorm(width, eps=epsilon)
         self.out = nn.Linear(width, vocabulary)
         if tied:
             self.out.weight = embed.weight
 
     def features(self, hidden: Tensor) -> Tensor:
-        """Return the output layer's input, (…, D) → (…, D)."""
+        """Return the output layer's input, (…, D) → (…, E)."""
         return self.norm(ACTIVATIONS[self.activation].plain(self.dense(hidden)))  # type: ignore[no-any-return]
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -104,7 +119,7 @@ class BERT(StatelessModel):
         super().__init__()
         self.config = config
         self.body = Encoder(config)
-        self.head = MaskedHead(self.body.embed, config.activation, config.epsilon, config.tied)
+        self.head = MaskedHead(self.body.embed, config.hidden, config.activation, config.epsilon, config.tied)
         self.next = nn.Linear(config.hidden, 2) if config.next_sentence else None
         initialise(self)
 
@@ -136,12 +151,12 @@ class BERT(StatelessModel):
         return mean_cross_entropy(self.head.features(hidden), out.weight, out.bias, targets)
 
     def next_logits(self, first: Tensor) -> Tensor:
-        """Return the logits of "is next" (0) and "is not" (1), of the first tokens' vectors (B, D) → (B, 2)."""
+        """Return the logits of "B follows A" (0) and "it does not" (1), of first tokens' vectors (B, D) → (B, 2)."""
         assert self.next is not None
         return self.next(self.body.pool(first))  # type: ignore[no-any-return]
 
     def next_loss(self, first: Tensor, other: Tensor) -> Tensor:
-        """Return the loss of next-sentence prediction; ``other`` (B,) is 1 if the second text is from elsewhere."""
+        """Return the loss of pairs; ``other`` (B,) is 1 if the second text does not follow the first."""
         return F.cross_entropy(self.next_logits(first), other)
 
 

@@ -4,7 +4,10 @@
     h_l = Block(h_{l-1})                     l = 1 … L; self-attention to the whole text, then a feed-forward network
     T_i = h_L,i,   C = tanh(W_C h_L,1 + b)   a vector for each token, and the pooled first token for the whole text
 
-Legend: B rows, T tokens, K chosen positions, D width, H heads, L layers, V vocabulary.
+Embeddings can be narrower than the model, h_0 = W_h LN(E_x + E_s + E_p) + b, and layers can share blocks (ALBERT,
+Lan et al., 2020).
+
+Legend: B rows, T tokens, K chosen positions, D width, E width of embeddings, H heads, L layers, V vocabulary.
 """
 
 from __future__ import annotations
@@ -16,14 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from ensue.core.errors import InputError
-from ensue.core.settings import check, check_positive
+from ensue.core.settings import check, check_not_negative, check_positive
 from ensue.kernels.autograd_guards import plain
 from ensue.kernels.packing import Packing
 from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import ACTIVATIONS
 from ensue.nn.layout import Layout
 from ensue.nn.positions import POSITIONS
-from ensue.nn.trunk_config import TrunkConfig, build_norm, build_trunk, initialise, last_norm
+from ensue.nn.trunk_config import TrunkConfig, attention_of_blocks, build_norm, build_trunk, initialise, last_norm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +38,12 @@ class EncoderConfig(TrunkConfig):
     """Vocabulary size; set by the tokenizer."""
     context: int = 128
     """Number of tokens the model can read, special tokens included."""
+    embedding: int = 0
+    """Width of token, segment and position embeddings, which a linear layer maps to hidden; 0 means hidden, without
+    such a layer."""
+    groups: int = 0
+    """Number of different blocks that layers share: layer i of L, from 0, runs block ⌊i · groups / L⌋; 0 means each
+    layer has its own."""
     segments: int = 2
     """Number of segments: 2 tells the texts of a pair apart, 0 leaves segments out."""
     pooled: bool = True
@@ -55,6 +64,9 @@ class EncoderConfig(TrunkConfig):
         check(self, "activation", self.activation in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}")
         self.check_trunk()
         check_positive(self, "context")
+        check_not_negative(self, "embedding")
+        check(self, "groups", 0 <= self.groups <= self.layers, f"between 0 and layers = {self.layers}")
+        attention_of_blocks(self, self.groups)
         check(self, "segments", 0 <= self.segments <= 16, "between 0 and 16")
         check(self, "epsilon", 0 < self.epsilon < 1, "between 0 and 1")
 
@@ -72,17 +84,18 @@ class Encoded:
 
 
 class Encoder(nn.Module):
-    """h_l = Block(h_{l-1}), h_0 = LN(E_x + E_s + E_p)."""
+    """h_l = Block(h_{l-1}), h_0 = LN(E_x + E_s + E_p), or W_h LN(E_x + E_s + E_p) + b."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        D, p = config.hidden, config.dropout
+        D, E, p = config.hidden, config.embedding or config.hidden, config.dropout
         self.width = D
-        self.embed = nn.Embedding(config.vocabulary, D)
-        self.positions = POSITIONS[config.positions](config.context, D)
-        self.segments = nn.Embedding(config.segments, D) if config.segments else None
-        self.norm = build_norm(config, config.epsilon)()
+        self.embed = nn.Embedding(config.vocabulary, E)
+        self.positions = POSITIONS[config.positions](config.context, E)
+        self.segments = nn.Embedding(config.segments, E) if config.segments else None
+        self.norm = build_norm(config, config.epsilon, E)()
+        self.project = nn.Linear(E, D) if config.embedding else nn.Identity()
         self.blocks = build_trunk(
             config,
             causal=False,
@@ -90,6 +103,7 @@ class Encoder(nn.Module):
             context=config.context,
             attention_dropout=p,
             epsilon=config.epsilon,
+            groups=config.groups,
         )
         self.last_norm = last_norm(config, config.epsilon)
         self.pooler = nn.Linear(D, D) if config.pooled else None
@@ -140,7 +154,7 @@ class Encoder(nn.Module):
         if self.segments is not None:
             single = segments is None or self.config.segments == 1
             x = x + (self.segments.weight[0] if single else self.segments(segments))
-        return self.dropout(self.norm(x))  # type: ignore[no-any-return]
+        return self.project(self.dropout(self.norm(x)))  # type: ignore[no-any-return]
 
     def pool(self, first: Tensor) -> Tensor:
         """Return C = tanh(W_C h + b) of the first tokens' vectors (B, D)."""

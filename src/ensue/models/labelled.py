@@ -7,7 +7,7 @@
     tag              p(y_t | x) = softmax(W_y T_t)         at every token
     answer           p(start = i) = softmax_i(s · T_i),  p(end = j) = softmax_j(e · T_j)
 
-The backbone (``body`` in weight files) is an encoder (bert, roberta), a whole language model (gpt, lstm …), whose own
+The backbone (``body`` in weight files) is an encoder (bert, albert …), a whole language model (gpt, lstm …), whose own
 output layer computes the auxiliary loss of Radford et al. (2018), or a bidirectional recurrent network
 (ensue.models.bidirectional_encoder). Heads are those of BERT, RoBERTa, DistilBERT and GPT-2 in Hugging Face's library,
 so that weights can be exchanged.

@@ -1,8 +1,9 @@
 """The depth of each parameter of a backbone, so that layers can have their own learning rates or be frozen.
 
 Depth 0 is the embeddings, l is layer l of L, and L + 1 is what comes after the last layer: a norm, a projection, an
-encoder's pooler and the output layer. A table that is both embedding and output layer counts where it is used last: at
-L + 1 if the model predicts the next token, at 0 in a backbone whose own output layer is not used.
+encoder's pooler and the output layer. A block that layers share counts once, so there L is the number of blocks. A
+table that is both embedding and output layer counts where it is used last: at L + 1 if the model predicts the next
+token, at 0 in a backbone whose own output layer is not used.
 """
 
 from __future__ import annotations

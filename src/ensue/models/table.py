@@ -40,6 +40,7 @@ SYSTEMS = Table(
         "transformer": Entry("ensue.models.transformer:Transformer", "encoder–decoder of attention, for translation"),
         "bert": Entry("ensue.models.bert:BERT", "encoder trained on masked words and next sentences"),
         "roberta": Entry("ensue.models.bert:RoBERTa", "encoder trained on masked words"),
+        "albert": Entry("ensue.models.albert:ALBERT", "encoder of one shared block, trained on masked words and order"),
         "word2vec": Entry("ensue.models.word2vec:Word2Vec", "word vectors, from neighbouring words"),
         **NUMBERS,
     },

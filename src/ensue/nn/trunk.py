@@ -2,13 +2,16 @@
 
     h_l, s_l = Block_l(h_{l-1}, s_l)         l = 1 … L
 
+Layers can share blocks (ALBERT): with G blocks, layer i of 0 … L − 1 runs block ⌊i G / L⌋. A shared block is one
+module: its weights exist once, its states once for each layer.
+
 Reversible blocks (``ensue.nn.reversible``) have two streams h and run all at once in training.
 
 The state of a trunk is the clock (how much of each row was read) and one state for each block, whatever its mixer
 keeps: keys and values, a matrix, a few last inputs. Positions come from the clock, so that every kind of position works
 with every mixer.
 
-Legend: B rows, T tokens, D width, L layers.
+Legend: B rows, T tokens, D width, L layers, G blocks.
 """
 
 from __future__ import annotations
@@ -108,16 +111,36 @@ class Through(NamedTuple):
     """h_0 … h_L, where they were asked for."""
 
 
-class Trunk(nn.ModuleList):
-    """h_L of h_0: blocks in order. Norms before the first and after the last block belong to the model."""
+def block_of(layer: int, layers: int, groups: int) -> int:
+    """The block of a layer where ``layers`` share ``groups`` blocks; both are counted from 0.
 
-    def __init__(self, blocks: Sequence[Block] = ()) -> None:
+    >>> [block_of(layer, 6, 3) for layer in range(6)]
+    [0, 0, 1, 1, 2, 2]
+    """
+    return layer * groups // layers
+
+
+class Trunk(nn.ModuleList):
+    """h_L of h_0: blocks in order. Norms before the first and after the last block belong to the model.
+
+    As a module list it has every block once; ``blocks`` has one for each layer.
+    """
+
+    def __init__(self, blocks: Sequence[Block] = (), layers: int = 0) -> None:
         super().__init__(blocks)
+        self.layers = layers
+        """L; 0 means that each block is one layer."""
 
     @property
     def blocks(self) -> list[Block]:
-        """The blocks in order."""
-        return cast(list[Block], list(self))
+        """The block of each layer, in order."""
+        own = cast(list[Block], list(self))
+        return [own[block_of(layer, self.layers, len(own))] for layer in range(self.layers)] if self.layers else own
+
+    @property
+    def shares(self) -> bool:
+        """Whether layers share blocks."""
+        return self.layers > len(self)
 
     @property
     def bounded(self) -> bool:
@@ -157,13 +180,13 @@ class Trunk(nn.ModuleList):
         these positions only; packed rows then come in the packed order.
         """
         layout = layout or Layout()
-        pasts: tuple[Any, ...] = (None,) * len(self)
+        hidden, blocks, first = [x], self.blocks, 0
+        pasts: tuple[Any, ...] = (None,) * len(blocks)
         if state is not None:
             pasts = state.blocks
             layout = layout.at(state.clock.positions(x.shape[1]))
         after: list[State | None] = []
         seen: list[Tensor | None] = []
-        hidden, blocks, first = [x], self.blocks, 0
         if self.streams > 1:
             x, whole = torch.cat([x] * self.streams, dim=-1), len(blocks) - (at is not None)
             plain = not (weights or layers or (keep_state and state is not None))

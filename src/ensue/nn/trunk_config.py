@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from ensue.core.errors import InputError
 from ensue.core.settings import Need, check, check_below_one, check_positive
 from ensue.nn.blocks import Block, Norm, PostNormBlock, PreNormBlock, SandwichNormBlock
 from ensue.nn.cross_attention import CrossAttention
@@ -23,7 +24,7 @@ from ensue.nn.norms import RMSNorm
 from ensue.nn.planning import without_storage
 from ensue.nn.positions import POSITIONS, LinearBias, parse_scaling
 from ensue.nn.reversible import ReversibleBlock
-from ensue.nn.trunk import Trunk
+from ensue.nn.trunk import Trunk, block_of
 
 NORMS: dict[str, tuple[type[Block], type[nn.Module]]] = {
     "pre": (PreNormBlock, nn.LayerNorm),
@@ -133,9 +134,9 @@ class TrunkConfig:
         return self.inner or (gated if self.feed_kind in GATES else 4 * self.hidden)
 
 
-def build_norm(config: TrunkConfig, epsilon: float = 1e-5) -> Norm:
-    """What makes the model's norms."""
-    return partial(NORMS[config.norm][1], config.hidden, eps=epsilon)
+def build_norm(config: TrunkConfig, epsilon: float = 1e-5, width: int = 0) -> Norm:
+    """What makes the model's norms, of the model's width unless another is given."""
+    return partial(NORMS[config.norm][1], width or config.hidden, eps=epsilon)
 
 
 def last_norm(config: TrunkConfig, epsilon: float = 1e-5) -> nn.Module:
@@ -155,6 +156,24 @@ def build_experts(config: TrunkConfig, experts: int, active: int, gate: str) -> 
         return build_feed(config)
     many = [build_feed(config) for _ in range(experts)]
     return Experts(EXPERT_GATES[gate](config.hidden, experts), many, active)
+
+
+def attention_of_blocks(config: TrunkConfig, groups: int = 0) -> list[str]:
+    """The attention of each block, where layers share ``groups`` blocks; 0 means as many as layers.
+
+    >>> attention_of_blocks(TrunkConfig(attention="local,full", layers=4))
+    ['local', 'full', 'local', 'full']
+    >>> attention_of_blocks(TrunkConfig(attention="local*2,full*2", layers=4), groups=2)
+    ['local', 'full']
+    """
+    kinds, groups = parse_pattern(config.attention, config.layers), groups or config.layers
+    blocks: dict[int, str] = {}
+    for layer, kind in enumerate(kinds):
+        shared = blocks.setdefault(block_of(layer, config.layers, groups), kind)
+        if shared != kind:
+            what = f"groups = {groups}: layers with attention {shared} and {kind} cannot share a block"
+            raise InputError(what, hint="use one attention, more groups, or groups=0")
+    return list(blocks.values())
 
 
 def mixer_config(
@@ -197,11 +216,12 @@ def build_trunk(
     attention_cap: float = 0.0,
     epsilon: float = 1e-5,
     experts: tuple[int, int, str] = (1, 1, "plain"),
+    groups: int = 0,
 ) -> Trunk:
     """The trunk that settings describe.
 
     ``positions`` are the model's: mixers apply rotary ones and linear biases. ``experts`` are their number, how
-    many of them a token uses, and the gate.
+    many of them a token uses, and the gate. Layers share ``groups`` blocks; 0 means as many as layers.
     """
     mixers = mixer_config(
         config,
@@ -219,7 +239,7 @@ def build_trunk(
         feed = build_experts(config, *experts)
         return NORMS[config.norm][0](mixer, feed, build_norm(config, epsilon), config.dropout, across)
 
-    return Trunk([block(attention) for attention in parse_pattern(config.attention, config.layers)])
+    return Trunk([block(attention) for attention in attention_of_blocks(config, groups)], config.layers)
 
 
 def initialise(module: nn.Module, layers: int = 0, skip: tuple[str, ...] = ()) -> None:

@@ -2,7 +2,7 @@
 
 elmo           a layer at the word, [→h; ←h]; the last by default
 context2vec    c, a vector of the context without the word
-bert, roberta  a layer at the word, the mean over its tokens
+bert, albert … a layer at the word, the mean over its tokens
 gpt, lstm …    the hidden state after the word: only the words before it and itself
 word2vec       the word's own vector, the same in every context
 """
@@ -69,7 +69,7 @@ def layer_count(body: Any) -> int:
     """The number of layers that ``context_vectors`` can use."""
     if hasattr(body, "reader"):
         return int(body.reader().depth)
-    return len(body.blocks) + 1 if isinstance(body, Encoder) else 1
+    return body.config.layers + 1 if isinstance(body, Encoder) else 1
 
 
 def _states(body: Any, tokens: Tensor, lengths: Tensor, layer: int) -> Tensor:

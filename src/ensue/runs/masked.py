@@ -18,6 +18,14 @@ from ensue.runs.run import Run, Text
 from ensue.runs.settings_resolution import resolve
 from ensue.tasks import contexts, masked_modelling
 
+PAIR_ACCURACIES = {"next_accuracy": "next-sentence", "order_accuracy": "sentence-order"}
+"""What is predicted of a pair of texts, by the name of its figure."""
+
+
+def pair_accuracies(score: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """What a score has of pairs of texts: what is predicted, and the accuracy."""
+    return [(what, score[name]) for name, what in PAIR_ACCURACIES.items() if score.get(name) is not None]
+
 
 class BidirectionalRun(Run):
     """A model that sees both sides of a word: it is scored on files, and fills in masks."""
@@ -43,28 +51,27 @@ class MaskedRun(BidirectionalRun):
 
     @staticmethod
     def score_lines(score: Mapping[str, Any]) -> list[str]:
-        """The loss and accuracy of masked tokens, and the accuracy of next-sentence prediction."""
+        """The loss and accuracy of masked tokens, and the accuracy of pairs."""
         masked, unigram = score["masked_loss"], score["unigram_loss"]
         return [
             f"masked loss {masked:.4f} nats per masked token (unigram baseline: {unigram:.4f})",
             f"perplexity {score['masked_perplexity']:.2f} · accuracy {score['accuracy']:.1%}",
-            *([f"next-sentence accuracy {score['next_accuracy']:.1%}"] if "next_accuracy" in score else []),
+            *(f"{what} accuracy {share:.1%}" for what, share in pair_accuracies(score)),
             f"{score['hidden']:,} masked tokens in {score['rows']:,} rows",
         ]
 
     @classmethod
     def card_lines(cls, score: Mapping[str, Any]) -> list[str]:
-        """The loss and accuracy of masked tokens, and the accuracy of next-sentence prediction."""
-        follows = score.get("next_accuracy")
+        """The loss and accuracy of masked tokens, and the accuracy of pairs."""
         return [
             f"| validation text | {score['hidden']:,} masked tokens |",
             f"| masked loss | {score['masked_loss']:.4f} nats (guessing by frequency: {score['unigram_loss']:.4f}) |",
             f"| filled in correctly | {score['accuracy']:.1%} |",
-            *([f"| next sentence correct | {follows:.1%} |"] if follows is not None else []),
+            *(f"| {what} correct | {share:.1%} |" for what, share in pair_accuracies(score)),
         ]
 
     def score(self, *files: Source, field: str | None = None, report: Report = silent) -> MaskedScore:
-        """The loss and accuracy of masked tokens in files, and the accuracy of next-sentence prediction."""
+        """The loss and accuracy of masked tokens in files, and the accuracy of pairs."""
         self.check_files(files)
         self.report_untrained("masked", report)
         settings = resolve(self.system, layers=[self.settings])

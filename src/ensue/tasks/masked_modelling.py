@@ -1,4 +1,4 @@
-"""Masked language modelling: from documents to an encoder that predicts masked tokens, and which sentence follows.
+"""Masked language modelling: from documents to an encoder that predicts masked tokens, and whether a text follows.
 
 Held-out documents are always masked in the same way, and scored beside a unigram baseline.
 """
@@ -134,7 +134,7 @@ def masked_batches(
         tokenizer.size,
         rows=train.batch,
         length=train.length or model.config.context,
-        pairs=model.config.next_sentence,
+        pairs=model.config.pairs,
         masking=MaskingOptions(
             share=train.mask, mask=train.mask_as_mask, random=train.mask_as_random, dynamic=train.mask_anew
         ),
@@ -187,7 +187,7 @@ def score_files(
 def next_sentence_probabilities(model: BERT, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list[float]:
     """Return the probability that the second text of each pair follows the first."""
     if model.next is None:
-        raise InputError("this encoder did not learn which sentence follows", hint="use one with next_sentence=true")
+        raise InputError("this encoder did not learn whether a text follows", hint="use one with next_sentence=true")
     special, probabilities = special_tokens_of(tokenizer), []
     for first, second in pairs:
         row = add_special_tokens(special, tokenizer.encode(first), tokenizer.encode(second), model.config.context)
@@ -198,7 +198,7 @@ def next_sentence_probabilities(model: BERT, tokenizer: Tokenizer, pairs: Sequen
 
 
 class MaskedTask(Task):
-    """Predict masked tokens, and which sentence follows."""
+    """Predict masked tokens, and whether a text follows another."""
 
     name = "masked"
     data = "documents"
@@ -211,7 +211,8 @@ class MaskedTask(Task):
         """Read and tokenise the documents; some are held out if there is no validation text."""
         data = settings.data
         train, valid = read_train_and_valid(read_documents, data, report)
-        least = 2 if settings.model.get("next_sentence") else 1  # a pair that is not next has two documents
+        pairs = settings.model.get("next_sentence") and settings.model.get("not_next") == "random"
+        least = 2 if pairs else 1  # a random second text is of another document
         if not valid and data.holdout and len(train) >= 2 * least:
             train, valid = split_at(train, evenly_spaced(len(train), max(data.holdout, least / len(train))))
         tokenizer, where = saved_tokenizer(folder), "" if folder is None else str(folder.tokenizer)
@@ -249,7 +250,7 @@ class MaskedTask(Task):
         return masked_batches(settings, model, corpus.train, corpus.tokenizer, derive(settings.run.seed, "data"))
 
     def objective(self, settings: Settings, model: BERT, corpus: DocumentCorpus) -> Objective:
-        """Return the loss of masked tokens and of the next sentence."""
+        """Return the loss of masked tokens and of pairs."""
         return masked_language_loss
 
     def evaluator(self, settings: Settings, model: BERT, corpus: DocumentCorpus) -> Evaluate | None:
@@ -268,8 +269,9 @@ class MaskedTask(Task):
         def evaluate(stop: Callable[[], bool], ranks: Ranks = SINGLE) -> dict[str, float]:
             report = abandon_when(stop)
             score = score_documents(settings, model, valid, tokenizer, most, report=report, ranks=ranks)
-            figures = {"valid_loss": score.loss, "masked_accuracy": score.accuracy}
-            return figures | ({} if score.next_accuracy is None else {"next_accuracy": score.next_accuracy})
+            of_pairs = {"next_accuracy": score.next_accuracy, "order_accuracy": score.order_accuracy}
+            measured = {name: share for name, share in of_pairs.items() if share is not None}
+            return {"valid_loss": score.loss, "masked_accuracy": score.accuracy, **measured}
 
         return evaluate
 

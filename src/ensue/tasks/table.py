@@ -16,7 +16,7 @@ TASKS = Table(
     {
         "language": Entry("ensue.tasks.language_modelling:TASK", "the next token of a text"),
         "translation": Entry("ensue.tasks.translation:TASK", "a sentence in another language"),
-        "masked": Entry("ensue.tasks.masked_modelling:TASK", "masked tokens, and which sentence follows"),
+        "masked": Entry("ensue.tasks.masked_modelling:TASK", "masked tokens, and whether a text follows"),
         "contexts": Entry("ensue.tasks.contexts:TASK", "a word from both its sides"),
         "words": Entry("ensue.tasks.words:TASK", "a vector for each word"),
         "forecast": Entry("ensue.tasks.forecast:TASK", "the next values of a series"),

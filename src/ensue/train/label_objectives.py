@@ -3,7 +3,7 @@
     label      −log p(y | x), of whole texts, of choices, or of each labelled token
     number     (y − ŷ)²
     span       ½ (−log p(start) − log p(end)), over positions that are not padding
-    masked     −log P(x_i | x̂) at masked positions, and −log P(B follows A or not) if rows are pairs
+    masked     −log P(x_i | x̂) at masked positions, and −log P(B follows A, or not) if rows are pairs
 
 Legend: B rows, T tokens, Y labels, M masked positions.
 """
@@ -77,7 +77,7 @@ def span_loss(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
 
 
 def masked_language_loss(model: Any, batch: Any, state: State | None, reduction: LossReduction = LOCAL) -> LossAndState:
-    """The masked language modelling loss, plus the next sentence loss if rows are pairs."""
+    """The masked language modelling loss, plus the loss of pairs if rows are pairs."""
     fill, follow = masked_losses(model, batch)
     fill = reduction.scale_mean(fill, len(batch.targets))
     return (fill if follow is None else fill + reduction.scale_mean(follow, len(batch.tokens))), None

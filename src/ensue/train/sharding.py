@@ -33,6 +33,7 @@ from torch.distributed.tensor import DTensor
 from ensue.core.errors import InputError
 from ensue.core.files import DISK_FULL_HINT, atomic_folder
 from ensue.nn.experts import Experts
+from ensue.nn.trunk import Trunk
 from ensue.train.checkpoints import SHARDS, Checkpoint, Checkpoints, Tensors
 from ensue.train.data_parallel import DataParallel, SharedCheckpoints
 from ensue.train.interrupts import Interrupts
@@ -168,11 +169,14 @@ class ShardedCheckpoints(SharedCheckpoints):
 
 
 def shard_units(model: nn.Module) -> list[nn.Module]:
-    """Return the modules that become FSDP units, inner ones first: blocks and entry points that share no weights."""
+    """Return the modules that become FSDP units, inner ones first: blocks and entry points that share no weights.
+
+    A block that several layers run stays with the rest of its model: it is used again before its gradient is whole.
+    """
     modules = list(model.modules())
     entries = [getattr(module, name) for module in modules for name in getattr(module, "entries", ())]
     experts = [module.experts for module in modules if isinstance(module, Experts)]  # not used by all ranks
-    lists = [module for module in modules if isinstance(module, nn.ModuleList)]
+    lists = [one for one in modules if isinstance(one, nn.ModuleList) and not (isinstance(one, Trunk) and one.shares)]
     blocks = [block for module in lists if not any(module is other for other in experts) for block in module]
     owners: dict[Tensor, int] = {}
     for module in modules:

@@ -207,6 +207,8 @@ FORMATS: dict[str, tuple[str, Callable[[Path, Path, str], Any]]] = {
     "word2vec": (".txt", lambda path, target, _: write_word2vec(read_vectors(path), target)),
 }
 """The formats of ``to``: the suffix of the default name, and the function that writes."""
+PIECE_FILES = ("spiece.model", "tokenizer.model")
+"""Files of SentencePiece, which are not read."""
 DECODERS = ", ".join(FAMILIES)
 """The families of large language models."""
 
@@ -216,7 +218,9 @@ def _from_folder(path: Path, folder: RunFolder, asked: str, force: bool, report:
     source = read_folder(path)
     report_all([f"{path}: {note}" for note in source.notes], report)
     if source.tokenizer is None:
-        raise InputError("there is no tokenizer in this folder", where=str(path), hint="add its tokenizer.json")
+        pieces = next((name for name in PIECE_FILES if (path / name).exists()), "")
+        hint = f"{pieces} alone is not read; AutoTokenizer and save_pretrained write one" if pieces else "add one"
+        raise InputError("there is no tokenizer.json in this folder", where=str(path), hint=hint)
     imported = build_model(source)
     model, config = imported.model, system_config(imported.model)
     tokenizer = load_tokenizer(source.tokenizer if source.tokenizer.name == folder.tokenizer.name else path)

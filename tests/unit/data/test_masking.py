@@ -8,10 +8,12 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.data.masking import (
+    SPANS,
     DocumentTokens,
     MaskedBatches,
     MaskingOptions,
     choose_positions,
+    ordered_pairs,
     sentence_pairs,
     split_long_sentences,
     text_spans,
@@ -37,7 +39,7 @@ def documents(count, sentences, lengths, seed=0):
 LONG = documents(40, (20, 40), (8, 40))
 
 
-def rows_of(text=LONG, marks=BERT, pairs=True, seed=0, rows=16, length=64, **hiding):
+def rows_of(text=LONG, marks=BERT, pairs="random", seed=0, rows=16, length=64, **hiding):
     return MaskedBatches(
         text,
         marks,
@@ -103,9 +105,55 @@ def test_a_second_text_follows_or_comes_from_another_document(name):
             assert c == b and document_of(text, c) == document_of(text, a)
 
 
+@pytest.mark.parametrize("room", [61, 125])
+@pytest.mark.parametrize("name", TEXTS)
+def test_ordered_pairs_are_whole_consecutive_sentences_of_a_document_that_is_read_whole(name, room):
+    text = TEXTS[name]
+    spans, swapped = ordered_pairs(text, room, np.random.default_rng(1))
+    first, second = np.where(swapped[:, None], spans[:, [2, 3, 0, 1]], spans).reshape(-1, 2, 2).transpose(1, 0, 2)
+    assert (first[:, 1] == second[:, 0]).all() and (first[:, 0] < first[:, 1]).all()
+    assert (second[:, 0] < second[:, 1]).all() and (second[:, 1] - first[:, 0] <= room).all()
+    assert np.isin(spans, split_long_sentences(text.sentences, room)).all()
+    assert 0.4 < swapped.mean() < 0.6
+    read = np.zeros(len(text.tokens), dtype=int)
+    for (a, _), (_, d) in zip(first.tolist(), second.tolist()):
+        assert document_of(text, a) == document_of(text, d - 1)
+        read[a:d] += 1
+    for number in range(len(text)):
+        begin, end = text.documents[number : number + 2]
+        if end - begin > 1:
+            assert read[text.sentences[begin] : text.sentences[end]].all()
+        elif text.sentences[end] - text.sentences[begin] <= room // 2:
+            assert not read[text.sentences[begin] : text.sentences[end]].any()
+    assert read.mean() < 1.25  # few sentences are read twice
+
+
+def test_swapped_rows_hold_the_later_text_first():
+    rows = rows_of(pairs="swapped")
+    joined, found = " ".join(map(str, LONG.tokens.tolist())), []
+    for step in range(4):
+        batch = rows.batch(step)
+        for tokens, segments, length, swapped in zip(restored(batch), batch.segments, batch.lengths, batch.not_next):
+            row = tokens[:length].tolist()
+            cut = row.index(BERT.separator)
+            assert segments[:length].tolist() == [0] * (cut + 1) + [1] * (len(row) - cut - 1)
+            a, b = (" ".join(map(str, part)) for part in (row[1:cut], row[cut + 1 : -1]))
+            assert (f"{b} {a}" if swapped else f"{a} {b}") in joined
+            found.append(int(swapped))
+    assert 0.3 < np.mean(found) < 0.7
+
+
+def test_one_document_is_enough_for_ordered_pairs():
+    rows = rows_of(documents(1, (2, 3), (4, 5)), pairs="swapped")
+    assert {int(rows.batch(step).not_next) for step in range(20)} == {0, 1}
+    with pytest.raises(InputError, match="no document has a sentence that follows another"):
+        rows_of(documents(50, (1, 2), (5, 20)), pairs="swapped")
+
+
 def test_rows_of_long_documents_are_full():
     rows = rows_of()
-    assert rows.padding < 0.06 and rows_of(pairs=False).padding < 0.02
+    assert rows_of(pairs="swapped").padding < 0.3
+    assert rows.padding < 0.06 and rows_of(pairs="none").padding < 0.02
     found = [rows.batch(step) for step in range(rows.steps_per_epoch)]
     assert found[0].tokens.shape == (16, 64)
     real = sum(batch.size for batch in found) / sum(64 * len(batch.lengths) for batch in found)
@@ -134,7 +182,7 @@ def test_pairs_have_their_special_tokens():
 
 
 def test_rows_have_one_text_as_in_roberta():
-    rows = rows_of(marks=ROBERTA, pairs=False)
+    rows = rows_of(marks=ROBERTA, pairs="none")
     found = []
     for step in range(rows.steps_per_epoch):
         batch = rows.batch(step)
@@ -188,7 +236,7 @@ def test_special_and_unknown_tokens_are_never_masked():
 def test_a_row_without_maskable_tokens_masks_nothing():
     tokens = LONG.tokens.copy()
     tokens[: len(tokens) // 2] = UNKNOWN
-    rows = rows_of(replace(LONG, tokens=tokens), rows=4, pairs=False)
+    rows = rows_of(replace(LONG, tokens=tokens), rows=4, pairs="none")
     found = [rows.batch(step) for step in range(rows.steps_per_epoch)]
     assert any((~batch.is_masked.any(1)).any() for batch in found)
     assert all((batch.positions[~batch.is_masked] == 0).all() for batch in found)
@@ -216,7 +264,7 @@ def test_static_masking_masks_the_same_tokens_in_every_epoch(dynamic, least, mos
     text = replace(text, tokens=np.arange(FIRST, FIRST + len(text.tokens), dtype=np.int32))
     size = FIRST + len(text.tokens)
     rows = MaskedBatches(
-        text, BERT, size, rows=8, length=32, pairs=False, masking=MaskingOptions(dynamic=dynamic), seed=2
+        text, BERT, size, rows=8, length=32, pairs="none", masking=MaskingOptions(dynamic=dynamic), seed=2
     )
     one, two, three = hidden_in_text(rows, text, 3)
     for other in (two, three):
@@ -226,7 +274,7 @@ def test_static_masking_masks_the_same_tokens_in_every_epoch(dynamic, least, mos
             assert all(one[token] == other[token] for token in both)
 
 
-@pytest.mark.parametrize("pairs", [True, False])
+@pytest.mark.parametrize("pairs", SPANS)
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_a_batch_is_a_function_of_seed_and_step_alone(pairs, dynamic):
     def tokens(rows, steps):
@@ -243,7 +291,7 @@ def test_a_batch_is_a_function_of_seed_and_step_alone(pairs, dynamic):
 def test_a_tiny_text_is_read_in_every_epoch(size):
     text = DocumentTokens(np.arange(FIRST, FIRST + size, dtype=np.int32), np.array([0, size]), np.array([0, 1]))
     for length in (8, 10, 64):
-        rows = rows_of(text, pairs=False, length=length)
+        rows = rows_of(text, pairs="none", length=length)
         assert all(len(rows.batch(step).targets) for step in range(6))
         for seed in range(8):
             assert len(text_spans(text, length - 2, np.random.default_rng(seed))[0])
@@ -253,7 +301,7 @@ def test_texts_without_next_sentences_are_errors():
     one = documents(1, (9, 10), (5, 9))
     with pytest.raises(InputError, match="the text is one document"):
         rows_of(one)
-    assert rows_of(one, pairs=False).batch(0).size
+    assert rows_of(one, pairs="none").batch(0).size
     with pytest.raises(InputError, match="no document has a sentence that follows another"):
         rows_of(documents(50, (1, 2), (5, 20)))
     with pytest.raises(InputError, match="no tokens to mask"):

@@ -8,6 +8,7 @@ import torch
 from ensue.core.errors import InputError
 from ensue.exchange.onnx import write_onnx
 from ensue.kernels.grouped import GroupedLinear, group_weights
+from ensue.models.albert import ALBERT
 from ensue.models.bert import BERT, RoBERTa
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
@@ -62,6 +63,11 @@ def test_every_kind_of_head(kind, tmp_path):
     model = large(Labelled(Encoder(BERT.Config(**SMALL)), HeadConfig(kind=kind, outputs=outputs), choices=2))
     choices = 2 if kind == "choice" else 1
     check(model, tmp_path / "m.onnx", lambda x, s, n: model(x, s, n).logits, choices=choices)
+
+
+def test_layers_that_share_a_block_and_narrow_embeddings(tmp_path):
+    model = large(ALBERT(ALBERT.Config(**SMALL, embedding=6)))
+    check(model, tmp_path / "m.onnx", lambda x, s, n: model(x, None, n, ("logits",), s).logits)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "last"])

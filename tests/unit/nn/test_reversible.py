@@ -24,8 +24,8 @@ def gpt_loss(model):
     return model.loss(TOKENS[:, :-1], TOKENS[:, 1:], keep_state=False)[0]
 
 
-def bert():
-    return BERT(BERTConfig(**SMALL, context=20))
+def bert(**parts):
+    return BERT(BERTConfig(**SMALL, **parts, context=20))
 
 
 def bert_loss(model):
@@ -63,9 +63,10 @@ def plainly(monkeypatch):
         (lambda: gpt(attention="reformer:buckets=4:chunk=4"), gpt_loss),
         (lambda: gpt(attention="linear,local:span=5"), gpt_loss),
         (bert, bert_loss),
+        (lambda: bert(groups=1), bert_loss),
         (transformer, transformer_loss),
     ],
-    ids=["gpt", "rms", "reformer", "linear", "bert", "transformer"],
+    ids=["gpt", "rms", "reformer", "linear", "bert", "shared", "transformer"],
 )
 def test_the_loss_all_gradients_and_random_numbers_are_those_of_plain_autograd(build, loss_of, monkeypatch):
     torch.manual_seed(0)

@@ -13,6 +13,7 @@ from ensue.data.splitting import evenly_spaced
 from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
 from ensue.measure.masked import masked_score
 from ensue.runs.build_model import build_model
+from ensue.runs.masked import MaskedRun
 from ensue.runs.settings_resolution import resolve
 from ensue.tasks import masked_modelling as masked
 
@@ -55,7 +56,7 @@ def text(path, documents, sentences=4):
 
 
 def prepared(file, system="bert", **flat):
-    small = {k: v for k, v in SMALL.items() if system == "bert" or not k.startswith("tokenizer")}
+    small = {k: v for k, v in SMALL.items() if system != "roberta" or not k.startswith("tokenizer")}
     settings = resolve(system, layers=[{**small, "data.files": (file,), **flat}])
     if system == "roberta":
         settings = resolve(system, layers=[{**small, "data.files": (file,), "tokenizer.vocabulary": 300, **flat}])
@@ -65,9 +66,12 @@ def prepared(file, system="bert", **flat):
 
 @pytest.mark.parametrize(
     ("documents", "held", "flat"),
-    [(40, 2, {}), (10, 2, {}), (4, 2, {}), (3, 0, {}), (2, 0, {}), (10, 1, {"next_sentence": False})],
+    [
+        *((40, 2, {}), (10, 2, {}), (4, 2, {}), (3, 0, {}), (2, 0, {})),
+        *((10, 1, {"next_sentence": False}), (10, 1, {"not_next": "swapped"}), (1, 0, {"not_next": "swapped"})),
+    ],
 )
-def test_pairs_need_two_documents_on_either_side(tmp_path, documents, held, flat):
+def test_random_pairs_need_two_documents_on_either_side(tmp_path, documents, held, flat):
     settings, corpus, model = prepared(text(tmp_path / "t.txt", documents), **flat)
     assert (len(corpus.valid) if corpus.valid else 0) == held and len(corpus.train) == documents - held
     assert masked.TASK.batches(settings, model, corpus).batch(0).size
@@ -87,8 +91,9 @@ def test_a_validation_text_without_a_row_is_refused_and_a_held_out_one_ignored(t
     assert masked.TASK.final_figures(held, model, corpus, None, silent) is None
 
 
-def test_the_figures_equal_those_computed_by_hand(tmp_path):
-    settings, corpus, model = prepared(text(tmp_path / "t.txt", 30))
+@pytest.mark.parametrize(("system", "kind"), [("bert", "next"), ("albert", "order")])
+def test_the_figures_equal_those_computed_by_hand(system, kind, tmp_path):
+    settings, corpus, model = prepared(text(tmp_path / "t.txt", 30), system)
     torch.nn.init.normal_(model.body.embed.weight, std=0.5)
     found = masked.score_documents(settings, model, corpus.valid, corpus.tokenizer, 2000, train=corpus.train)
     rows = masked.masked_batches(settings, model, corpus.valid, corpus.tokenizer, seed=0)
@@ -109,8 +114,17 @@ def test_the_figures_equal_those_computed_by_hand(tmp_path):
     assert found.hidden == hidden and found.rows == pairs
     assert found.masked_loss == pytest.approx(fill / hidden, rel=1e-4)
     assert found.unigram_loss == pytest.approx(guess / hidden, rel=1e-6)
-    assert found.accuracy == pytest.approx(right / hidden) and found.next_accuracy == pytest.approx(told / pairs)
-    assert found.loss == pytest.approx(found.masked_loss + found.next_loss)
+    figures = found.as_dict()
+    assert found.accuracy == pytest.approx(right / hidden)
+    assert figures[f"{kind}_accuracy"] == pytest.approx(told / pairs)
+    assert found.loss == pytest.approx(found.masked_loss + figures[f"{kind}_loss"])
+    assert {name for name in figures if name.startswith(("next", "order"))} == {f"{kind}_accuracy", f"{kind}_loss"}
+    measured = masked.TASK.evaluator(settings, model, corpus)(lambda: False)
+    assert measured.keys() == {"valid_loss", "masked_accuracy", f"{kind}_accuracy"}
+    assert any(
+        f"{'next-sentence' if kind == 'next' else 'sentence-order'} accuracy" in line
+        for line in MaskedRun.score_lines(figures)
+    )
     assert found.masked_perplexity == pytest.approx(math.exp(found.masked_loss))
 
 

@@ -103,7 +103,7 @@ def test_the_masked_losses_by_hand():
     tokens = CHANCE.integers(6, 20, size=120).astype(np.int32)
     text = DocumentTokens(tokens, np.arange(0, 121, 10), np.array([0, 6, 12]))
     marks = SpecialTokens(start=2, separator=3, end=3, double_separator=False, mask=4, pad=0)
-    rows = MaskedBatches(text, marks, 20, rows=4, length=24, pairs=True, masking=MaskingOptions())
+    rows = MaskedBatches(text, marks, 20, rows=4, length=24, pairs="random", masking=MaskingOptions())
     torch.manual_seed(0)
     model = BERT(BERTConfig(vocabulary=20, layers=2, heads=2, hidden=8, context=24, dropout=0.0))
     batch = rows.batch(0)

@@ -20,6 +20,7 @@ TINY = {
     "transformer-xl": {"hidden": 8, "heads": 2, "layers": 1, "segment": 4},
     "bert": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
     "roberta": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
+    "albert": {"hidden": 8, "heads": 2, "layers": 1, "embedding": 4, "context": 16},
     "word2vec": {},
 }
 REFUSED = {
@@ -98,6 +99,25 @@ def test_a_given_vocabulary_replaces_that_of_the_preset():
     found = cost("gpt", preset="gpt3", settings=shape, batch=1)
     assert found["vocabulary"] == 50257
     assert cost("gpt", preset="gpt3", settings=shape, batch=1, vocabulary=60)["vocabulary"] == 60
+
+
+def test_shared_blocks_have_their_parameters_once_and_their_operations_in_every_layer():
+    shape = {"layers": 3, "hidden": 16, "heads": 2, "embedding": 8, "context": 8}
+    shared, apart = (cost("albert", vocabulary=50, settings={**shape, "groups": n}, batch=2) for n in (1, 0))
+    block = 4 * (16 * 16 + 16) + 2 * 4 * 16 * 16 + 4 * 16 + 16 + 4 * 16
+    assert apart["parameters"] - shared["parameters"] == 2 * block
+    for name in ("flops_per_token", "train_flops_per_token"):
+        assert shared[name] == apart[name] > 2 * 3 * block
+    memory, more = (found["training"]["memory"] for found in (shared, apart))
+    assert more["weights"] - memory["weights"] == more["gradients"] - memory["gradients"] == 2 * block * 4
+    assert more["optimiser"] - memory["optimiser"] == pytest.approx(
+        2 * 2 * block * 4, rel=0.01
+    )  # and a step counter each
+
+
+def test_albert_base_has_the_published_size():
+    found = cost("albert", preset="base", batch=1, length=8)
+    assert found["vocabulary"] == 30_000 and found["parts"]["body"] == 11_683_584
 
 
 def test_the_table_of_layers_takes_settings():

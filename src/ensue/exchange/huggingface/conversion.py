@@ -22,18 +22,18 @@ ROBERTA_UNUSED_ROWS = 2
 """RoBERTa's unused position rows: one more than the id of its pad token, which is 1."""
 
 
-def expand_map(names: WeightMap, layers: int, theirs: str = "", ours: str = "") -> WeightMap:
-    """Expand a map to every layer and both suffixes, with prefixes for both names.
+def expand_map(names: WeightMap, blocks: int, theirs: str = "", ours: str = "") -> WeightMap:
+    """Expand a map to every block and both suffixes, with prefixes for both names.
 
     >>> expand_map({"h.*.ln": ("blocks.*.norm", "")}, 1, ours="body.")
     {'h.0.ln.weight': ('body.blocks.0.norm.weight', ''), 'h.0.ln.bias': ('body.blocks.0.norm.bias', '')}
     """
     expanded: WeightMap = {}
     for left, (right, how) in names.items():
-        for layer in range(layers if "*" in left else 1):
+        for block in range(blocks if "*" in left else 1):
             for end in ("",) if left.endswith(PARAMETER_SUFFIXES) else PARAMETER_SUFFIXES:
-                name = f"{theirs}{left}{end}".replace("*", str(layer))
-                expanded[name] = (f"{ours}{right}{end}".replace("*", str(layer)), how)
+                name = f"{theirs}{left}{end}".replace("*", str(block))
+                expanded[name] = (f"{ours}{right}{end}".replace("*", str(block)), how)
     return expanded
 
 
@@ -43,9 +43,9 @@ def head_map(family: Family, heads: Iterable[str], pool: str = POOLER) -> Weight
     return {theirs: (re.sub(f"^{POOLER}", pool, ours), how) for theirs, (ours, how) in names.items()}
 
 
-def model_map(family: Family, layers: int, heads: Iterable[str], ours: str = "", pool: str = POOLER) -> WeightMap:
+def model_map(family: Family, blocks: int, heads: Iterable[str], ours: str = "", pool: str = POOLER) -> WeightMap:
     """Return the map of a backbone, with ``ours`` as our prefix, and some heads."""
-    return expand_map(family.body, layers, family.prefix, ours) | head_map(family, heads, pool)
+    return expand_map(family.body, blocks, family.prefix, ours) | head_map(family, heads, pool)
 
 
 def import_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int = 0) -> dict[str, Tensor]:
@@ -125,11 +125,11 @@ def unused_rows(family: Family, config: dict[str, Any]) -> int:
 
 
 def head_dropout(family: Family, config: dict[str, Any], kind: str, where: str) -> float:
-    """Return the dropout of a head that labels ``kind``; by default the backbone's."""
+    """Return the dropout of a head that labels ``kind``."""
     name = family.head_dropouts.get(kind)
     if name is None:
         return 0.0
-    share = config.get(name)
+    share = config.get(name, family.head_dropout)
     if share is None:
         return float(setting(family, config, family.their("dropout"), where))
     if not isinstance(share, int | float):
@@ -143,6 +143,7 @@ def export_settings(family: Family, config: EncoderConfig | GPTConfig, pad: int 
     if isinstance(config, EncoderConfig):
         ours["inner"] = config.inner or 4 * config.hidden
         ours["segments"] = max(1, config.segments)  # theirs always has one
+        ours["groups"] = config.groups or config.layers
         ours["activation"] = next(theirs for theirs, name in ACTIVATIONS.items() if name == config.activation)
     ours["context"] += unused_rows(family, {"pad_token_id": pad})
     settings = {theirs: ours[name] for theirs, (name, _) in family.settings.items()}

@@ -1,6 +1,6 @@
 """Weight maps and settings of the model families that are imported and exported.
 
-A map is their name → (our name, layout). A ``*`` stands for the number of a layer; a name that ends in neither
+A map is their name → (our name, layout). A ``*`` stands for the number of a block; a name that ends in neither
 ``.weight`` nor ``.bias`` stands for both. Layouts:
 
     ""        the same
@@ -37,6 +37,19 @@ BERT_BODY: WeightMap = {
     "encoder.layer.*.intermediate.dense": ("blocks.*.feed.up", ""),
     "encoder.layer.*.output.dense": ("blocks.*.feed.down", ""),
     "encoder.layer.*.output.LayerNorm": ("blocks.*.norm_feed", ""),
+}
+ALBERT_BODY: WeightMap = {
+    **ENCODER_EMBEDDINGS,
+    "embeddings.token_type_embeddings.weight": ("segments.weight", ""),
+    "encoder.embedding_hidden_mapping_in": ("project", ""),
+    "encoder.albert_layer_groups.*.albert_layers.0.attention.query": ("blocks.*.attention.project", "1/3"),
+    "encoder.albert_layer_groups.*.albert_layers.0.attention.key": ("blocks.*.attention.project", "2/3"),
+    "encoder.albert_layer_groups.*.albert_layers.0.attention.value": ("blocks.*.attention.project", "3/3"),
+    "encoder.albert_layer_groups.*.albert_layers.0.attention.dense": ("blocks.*.attention.out", ""),
+    "encoder.albert_layer_groups.*.albert_layers.0.attention.LayerNorm": ("blocks.*.norm_attention", ""),
+    "encoder.albert_layer_groups.*.albert_layers.0.ffn": ("blocks.*.feed.up", ""),
+    "encoder.albert_layer_groups.*.albert_layers.0.ffn_output": ("blocks.*.feed.down", ""),
+    "encoder.albert_layer_groups.*.albert_layers.0.full_layer_layer_norm": ("blocks.*.norm_feed", ""),
 }
 ROBERTA_BODY: WeightMap = {**BERT_BODY, "embeddings.position_embeddings.weight": ("positions.weight", "cut")}
 DISTILBERT_BODY: WeightMap = {
@@ -83,7 +96,6 @@ def _pooled(pooler: str, out: str = "classifier") -> WeightMap:
 CLASSES: dict[str, tuple[str, ...]] = {
     "ForPreTraining": ("masked", "next"),
     "ForMaskedLM": ("masked",),
-    "ForNextSentencePrediction": ("next",),
     "ForSequenceClassification": ("whole",),
     "ForMultipleChoice": ("choice",),
     "ForTokenClassification": ("token",),
@@ -101,6 +113,8 @@ class Family:
     """Our system."""
     stem: str
     """How the names of their classes begin."""
+    more: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Endings of classes that other families do not have, and the heads of each."""
     bare: tuple[str, ...] = ("Model",)
     """Endings of their classes without a head."""
     prefix: str
@@ -120,6 +134,10 @@ class Family:
     """Their other dropout settings; ours has one for the whole backbone."""
     head_dropouts: dict[str, str]
     """The dropout setting of each head; a head that is not listed has none."""
+    head_dropout: float | None = None
+    """The default of these settings; None means the backbone's dropout."""
+    blocks: str = "layers"
+    """Our setting that is the number of blocks: groups where layers share them."""
     dense: str = "tanh"
     """Activation of the dense layer of heads for whole texts, or none."""
     buffers: tuple[str, ...] = (".position_ids", ".token_type_ids")
@@ -129,7 +147,12 @@ class Family:
     def classes(self) -> dict[str, tuple[str, ...]]:
         """Their classes, and the heads of each."""
         bare: dict[str, tuple[str, ...]] = {self.stem + ending: () for ending in self.bare}
-        return bare | {self.stem + ending: heads for ending, heads in CLASSES.items() if {*heads} <= {*self.heads}}
+        endings = CLASSES | self.more
+        return bare | {self.stem + ending: heads for ending, heads in endings.items() if {*heads} <= {*self.heads}}
+
+    def pools(self, head: str) -> bool:
+        """Whether a head uses the backbone's pooled first token."""
+        return any(ours == POOLER and theirs.startswith(self.prefix) for theirs, (ours, _) in self.heads[head].items())
 
     def their(self, setting: str) -> str:
         """Their name of one of our settings."""
@@ -160,6 +183,7 @@ BERT = Family(
     name="bert",
     system="bert",
     stem="Bert",
+    more={"ForNextSentencePrediction": ("next",)},
     prefix="bert.",
     body=BERT_BODY,
     heads={
@@ -237,6 +261,44 @@ DISTILBERT = Family(
     },
     dense="relu",
 )
+ALBERT = Family(
+    name="albert",
+    system="albert",
+    stem="Albert",
+    prefix="albert.",
+    body=ALBERT_BODY,
+    heads={
+        "masked": _masked("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
+        "pooler": {"albert.pooler": (POOLER, "")},
+        "next": {"albert.pooler": (POOLER, ""), "sop_classifier.classifier": ("next", "")},
+        "whole": _pooled("albert.pooler"),
+        "choice": _pooled("albert.pooler"),
+        **TOKEN_HEADS,
+    },
+    tied={
+        "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
+        "predictions.decoder.bias": "predictions.bias",
+    },
+    settings={
+        "vocab_size": ("vocabulary", 30000),
+        "embedding_size": ("embedding", 128),
+        "num_hidden_layers": ("layers", 12),
+        "num_hidden_groups": ("groups", 1),
+        "num_attention_heads": ("heads", 64),
+        "hidden_size": ("hidden", 4096),
+        "intermediate_size": ("inner", 16384),
+        "max_position_embeddings": ("context", 512),
+        "type_vocab_size": ("segments", 2),
+        "hidden_dropout_prob": ("dropout", 0.0),
+        "hidden_act": ("activation", "gelu_new"),
+        "layer_norm_eps": ("epsilon", 1e-12),
+    },
+    needs={**REQUIRED_SETTINGS, "inner_group_num": (1,)},
+    dropouts=("attention_probs_dropout_prob",),
+    head_dropouts=dict.fromkeys(("whole", "choice", "token"), "classifier_dropout_prob"),
+    head_dropout=0.1,
+    blocks="groups",
+)
 GPT2 = Family(
     name="gpt2",
     system="gpt",
@@ -270,6 +332,6 @@ GPT2 = Family(
     dense="none",
     buffers=(".attn.bias", ".attn.masked_bias"),
 )
-FAMILIES = {family.name: family for family in (BERT, DISTILBERT, ROBERTA, GPT2)}
+FAMILIES = {family.name: family for family in (BERT, DISTILBERT, ROBERTA, ALBERT, GPT2)}
 ACTIVATIONS = {"gelu": "gelu-erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "relu": "relu"}
 """Their activations → ours; the first name of each is written."""

@@ -39,6 +39,8 @@ from ensue.nn.planning import without_storage
 CONFIG_FILE = "config.json"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
+MOST_LAYERS = 1000
+"""The most layers that can share a block."""
 OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
 """Old suffixes of layer norms."""
 HEAD_TASKS = {"whole": ("classify", 0), "choice": ("choose", 1), "token": ("tag", 0), "span": ("answer", 2)}
@@ -107,13 +109,10 @@ def read_folder(path: str | Path) -> HubFolder:
     architecture = _architecture(family, config, where)
     check_settings(family, config, where)
     raw, notes = _in_float32(_tensors(path))
-    layers = setting(family, config, family.their("layers"), where)
-    if not 0 < layers <= len(raw):
-        what = f"{family.their('layers')} = {layers}, and there are {len(raw)} tensors"
-        raise InputError(what, where=where, hint="config.json belongs to another model, or is damaged")
-    weights = _without_tied(family, config, _renamed(family, layers, raw), where)
+    blocks = _blocks(family, config, len(raw), where)
+    weights = _without_tied(family, config, _renamed(family, blocks, raw), where)
     heads = _heads(family, architecture, weights)
-    notes += _check_tensors(family, heads, layers, weights, str(path))
+    notes += _check_tensors(family, heads, blocks, weights, str(path))
     notes += _remarks(family, config, heads)
     tokenizer = next((path / name for name in TOKENIZER_FILES if (path / name).exists()), None)
     if tokenizer is None:
@@ -121,6 +120,19 @@ def read_folder(path: str | Path) -> HubFolder:
     return HubFolder(
         path, family.name, architecture, heads, config, weights, tokenizer, _labels(config, where), tuple(notes)
     )
+
+
+def _blocks(family: Family, config: dict[str, Any], tensors: int, where: str) -> int:
+    """Return the number of blocks: of layers, or of groups of layers that share one; every block has tensors."""
+    number = {ours: setting(family, config, family.their(ours), where) for ours in ("layers", family.blocks)}
+    layers, blocks = number["layers"], number[family.blocks]
+    if not 0 < blocks <= tensors:
+        what = f"{family.their(family.blocks)} = {blocks}, and there are {tensors} tensors"
+        raise InputError(what, where=where, hint="config.json belongs to another model, or is damaged")
+    if not 0 < layers <= MOST_LAYERS * blocks or layers % blocks:
+        what = f"{family.their('layers')} = {layers} is not supported with {family.their(family.blocks)} = {blocks}"
+        raise InputError(what, where=where, hint=f"it can be a multiple of {blocks}, at most {MOST_LAYERS * blocks:,}")
+    return int(blocks)
 
 
 def build_model(folder: HubFolder) -> ImportedModel:
@@ -150,7 +162,7 @@ def _plan_model(folder: HubFolder) -> ImportedModel:
     cls = SYSTEMS.load(family.system)
     if cls is GPTLanguageModel:
         return ImportedModel(family.system, cls(cls.Config(**settings)), cls.task, None)
-    pooled = any(_pools(family, head) for head in folder.heads)
+    pooled = any(family.pools(head) for head in folder.heads)
     model = cls(cls.Config(**settings, pooled=pooled, next_sentence="next" in folder.heads))
     untrained = () if "masked" in folder.heads else ("masked",)
     return ImportedModel(family.system, model, cls.task, None, untrained)
@@ -167,7 +179,7 @@ def _labelling_model(folder: HubFolder, family: Family, settings: dict[str, Any]
         body = GPTLanguageModel(GPTConfig(**settings))
     else:
         config = SYSTEMS.load(family.system).Config
-        body = Encoder(config(**settings, pooled=_pools(family, kind), next_sentence=False))
+        body = Encoder(config(**settings, pooled=family.pools(kind), next_sentence=False))
     head = HeadConfig(
         pooling="last" if family.system == "gpt" else "first",
         dense=family.dense,
@@ -202,10 +214,10 @@ def _check_task(folder: HubFolder, task: str, outputs: int, wanted: int) -> None
 def _converted_weights(folder: HubFolder, model: nn.Module) -> dict[str, Tensor]:
     """Return the folder's weights under our names; raise an error for one whose size is not the model's."""
     family, own = FAMILIES[folder.family], model.state_dict()
-    layers = int(getattr(model, "body", model).config.layers)  # type: ignore[union-attr, arg-type]
-    pool = "body.pooler" if any(_pools(family, head) for head in folder.heads) else "dense"
+    blocks = len(getattr(model, "body", model).blocks)  # type: ignore[arg-type]
+    pool = "body.pooler" if any(family.pools(head) for head in folder.heads) else "dense"
     ours = "" if isinstance(model, GPTLanguageModel) else "body."
-    names = model_map(family, layers, folder.heads, ours, pool)
+    names = model_map(family, blocks, folder.heads, ours, pool)
     new = import_weights(names, folder.weights, unused_rows(family, folder.config))
     wrong = [name for name, tensor in new.items() if name not in own or tensor.shape != own[name].shape]
     if wrong:
@@ -214,11 +226,6 @@ def _converted_weights(folder: HubFolder, model: nn.Module) -> dict[str, Tensor]
         what = f"{listed(theirs)}: the sizes, e.g. {size}, are not those that {CONFIG_FILE} gives"
         raise InputError(what, where=str(folder.path))
     return new
-
-
-def _pools(family: Family, head: str) -> bool:
-    """True if a head uses the backbone's pooled first token."""
-    return f"{family.prefix}pooler.dense" in family.heads[head]
 
 
 def _family(config: dict[str, Any], where: str) -> Family:
@@ -289,9 +296,9 @@ def _in_float32(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str
     return converted, [f"its weights were {', '.join(sorted(kinds))} and are float32 here"] if kinds else []
 
 
-def _renamed(family: Family, layers: int, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def _renamed(family: Family, blocks: int, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Rename tensors to the library's current names, with the backbone's prefix; buffers are dropped."""
-    known = model_map(family, layers, family.heads)
+    known = model_map(family, blocks, family.heads)
     renamed = {}
     for name, tensor in weights.items():
         for old, new in OLD_SUFFIXES.items():
@@ -328,10 +335,10 @@ def _heads(family: Family, architecture: str, weights: dict[str, Tensor]) -> tup
 
 
 def _check_tensors(
-    family: Family, heads: tuple[str, ...], layers: int, weights: dict[str, Tensor], where: str
+    family: Family, heads: tuple[str, ...], blocks: int, weights: dict[str, Tensor], where: str
 ) -> list[str]:
     """Raise an error for missing, unexpected or broken tensors; note unused heads of other tasks."""
-    needed = set(model_map(family, layers, heads))
+    needed = set(model_map(family, blocks, heads))
     missing = sorted(needed - set(weights), key=_natural)
     if missing:
         raise InputError(f"tensors are missing: {listed(missing)}", where=where)

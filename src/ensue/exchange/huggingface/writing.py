@@ -4,6 +4,7 @@ What a model is written as follows from its parts:
 
     gpt with learned positions and norm=pre                gpt2
     encoder of roberta                                     roberta
+    encoder with embeddings of their own width             albert
     encoder without segments, epsilon 1e-12, relu head     distilbert
     any other encoder                                      bert, one without segments with a segment of zeros
 
@@ -26,8 +27,8 @@ from ensue.core.errors import InputError
 from ensue.core.files import atomic_file, write_json, write_text
 from ensue.data.tokenizers.special_tokens import SpecialTokens
 from ensue.exchange.huggingface.conversion import export_settings, export_weights, model_map, unused_rows
+from ensue.exchange.huggingface.families import ALBERT, DISTILBERT, GPT2, ROBERTA, Family
 from ensue.exchange.huggingface.families import BERT as BERT_FAMILY
-from ensue.exchange.huggingface.families import DISTILBERT, GPT2, ROBERTA, Family
 from ensue.models.bert import BERT, RoBERTaConfig
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTLanguageModel
@@ -102,7 +103,7 @@ def export_form(model: nn.Module) -> ExportForm:
         _check_gpt_head(model)
         return ExportForm(GPT2, (model.config.kind,), model.body, "body.", "")
     name = type(model.body if isinstance(model, Labelled) else model).__name__
-    raise _unsupported(f"a {name}", "bert, roberta and gpt are")
+    raise _unsupported(f"a {name}", "bert, roberta, albert and gpt are")
 
 
 def _unsupported(what: str, supported: str) -> InputError:
@@ -120,8 +121,13 @@ def _check_values(what: str, config: Any, **needed: object) -> None:
 
 
 def _check_encoder(body: Encoder, **needed: object) -> None:
-    kind = body.config.activation
-    _check_trunk("an encoder", body.config, positions="learned", norm="post", feed_kind=kind, **needed)
+    config = body.config
+    _check_trunk("an encoder", config, positions="learned", norm="post", feed_kind=config.activation, **needed)
+    if not config.embedding and config.groups not in (0, config.layers):
+        raise _unsupported("an encoder whose layers share blocks", "one with an embedding width too (albert) is")
+    if config.embedding and config.groups and config.layers % config.groups:
+        what = f"an encoder of {config.layers} layers that share {config.groups} blocks"
+        raise _unsupported(what, "one whose layers are a multiple of groups is")
 
 
 def _masked_form(model: BERT) -> ExportForm:
@@ -133,7 +139,9 @@ def _masked_form(model: BERT) -> ExportForm:
     elif body.pooler is not None:
         heads += ("pooler",)
     family = BERT_FAMILY
-    if isinstance(body.config, RoBERTaConfig) and model.next is None:
+    if body.config.embedding:
+        family = ALBERT
+    elif isinstance(body.config, RoBERTaConfig) and model.next is None:
         _check_values("RoBERTa's masked head", body.config, activation="gelu-erf")
         family = ROBERTA
     elif heads == ("masked",) and _is_distilled(body):
@@ -147,7 +155,9 @@ def _encoder_form(model: Labelled, body: Encoder) -> ExportForm:
     whole = head.kind in ("whole", "choice")
     if whole:
         _check_values("a head", head, hidden=0, norm="none", pooling="first")
-    family = ROBERTA if isinstance(body.config, RoBERTaConfig) else BERT_FAMILY
+    family = ALBERT if body.config.embedding else BERT_FAMILY
+    if family is BERT_FAMILY and isinstance(body.config, RoBERTaConfig):
+        family = ROBERTA
     if family is BERT_FAMILY and _is_distilled(body) and (not whole or head.dense == "relu"):
         family = DISTILBERT
     if whole:
@@ -189,10 +199,10 @@ def export_model_weights(model: nn.Module, form: ExportForm, pad: int | None) ->
     own = {name: tensor.detach().float().cpu() for name, tensor in model.state_dict().items()}
     segments = f"{form.ours}segments.weight"
     if segments not in own:
-        own[segments] = torch.zeros(1, form.body.config.hidden)
+        own[segments] = torch.zeros(1, form.body.embed.embedding_dim)
     if form.family is GPT2 and "whole" in form.heads:
         own = _without_bias(own)
-    names = model_map(form.family, form.body.config.layers, form.heads, form.ours, form.pool)
+    names = model_map(form.family, len(form.body.blocks), form.heads, form.ours, form.pool)
     return export_weights(names, own, unused_rows(form.family, {"pad_token_id": pad}))
 
 
