@@ -435,12 +435,12 @@ WRONG = [
     (("score", "LSTM", "nowhere.en", "--columns", "source=1"), "columns of a text are named as text=2, not 'source=1'"),
     (
         ("look", "curves", "RUN", "--text", "one"),
-        "curves cannot use --text; it is for attention, next, surprise, alignment",
+        "curves cannot use --text; it is for attention, next, context, surprise, alignment",
     ),
     (("look", "curves", "RUN", "--tokenizer", "word"), "curves cannot use --tokenizer; it is for ngrams"),
     (
         ("look", "alignment", "RUN", "--text", "one", "--data", "x"),
-        "alignment cannot use --data; it is for surprise, bottleneck",
+        "alignment cannot use --data; it is for context, surprise, bottleneck",
     ),
     (("look", "alignment", "RUN", "--text", "one", "--target", "1", "--beam", "2"), "--target is not searched for"),
     (("look", "alignment", "RUN", "--text", "one", "--beam", "0"), "beam = 0 must be at least 1"),
