@@ -20,7 +20,7 @@ from ensue.nn.mixers.mixer import MIXERS, check_heads, parse_heads, parse_mixer
 ATTENTION = "attention"
 """The name that gives, instead of a system's cost, that of attentions."""
 FULL = "full"
-FIXED = {"local": "local:span=128", "linformer": "linformer:rank=128"}
+FIXED = {"local": "local:span=128", "linformer": "linformer:rank=128", "xl": "xl:segment=128:memory=128"}
 """Options that by default are a share of the context: fixed, or time would grow with the square of the length."""
 LENGTHS = (512, 1024, 2048, 4096)
 MAX_LENGTH = 1 << 20
@@ -53,7 +53,7 @@ def cost_attention(
 
     ``names`` are values of the setting ``attention``; by default all, of which those that mix in this direction are
     measured. Full attention is always measured beside them, so that each has the length from which it is faster.
-    ``local`` and ``linformer`` have the options of ``FIXED``, unless others are named.
+    ``local``, ``linformer`` and ``xl`` have the options of ``FIXED``, unless others are named.
     """
     if direction not in DIRECTIONS:
         raise InputError(f"direction = {direction!r}", hint="causal or both")
