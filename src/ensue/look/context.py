@@ -28,8 +28,9 @@ from ensue.runs.language import LanguageRun
 from ensue.runs.run import Run
 
 CAPTION = (
-    "Bits per byte of the same targets, given only so many tokens before them; bars are one standard error. A diamond "
-    "marks the effective context: the shortest reach at which the loss is at most 1\u00a0% above the run's lowest."
+    "Bits per byte of the same targets, given only the last tokens before them (the reach); bars are one standard "
+    "error. A diamond marks the effective context: the shortest reach at which the loss is at most 1\u00a0% above the "
+    "run's lowest."
 )
 
 
@@ -110,9 +111,8 @@ def context_table(curves: Sequence[dict[str, Any]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     sizes = {curve["targets"] for curve in curves}
-    head = (
-        f"bits per byte of {' or '.join(f'{size:,}' for size in sorted(sizes))} tokens, given the last so many tokens"
-    )
+    targets = " or ".join(f"{size:,}" for size in sorted(sizes))
+    head = f"bits per byte of {targets} tokens, by how many tokens before them are given"
     units = {curve["bytes_per_token"] for curve in curves}
     if len(units) > 1:
         lines.append("a token has " + ", ".join(f"{c['bytes_per_token']:.2f} bytes in {c['run']}" for c in curves))

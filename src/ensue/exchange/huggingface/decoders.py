@@ -31,7 +31,7 @@ from ensue.exchange.huggingface.decoder_weights import (
     their_pieces,
     their_plans,
 )
-from ensue.exchange.huggingface.reading import CONFIG_FILE, stored_tensors
+from ensue.exchange.huggingface.reading import CONFIG_FILE, check_has_tensors, stored_tensors
 from ensue.exchange.stored_weights import plan_tensors, stored_pieces
 from ensue.exchange.tensor_files import INDEX_FILE, WEIGHTS_FILE, StoredTensors, TensorPlan, write_stream
 from ensue.models.llama import LlamaConfig, LlamaLanguageModel
@@ -82,9 +82,7 @@ def read_decoder(path: Path, config: Mapping[str, Any]) -> DecoderFolder:
     where = str(path / CONFIG_FILE)
     ours = import_config(config, where)
     stored = stored_tensors(path)
-    if ours.layers > len(stored.tensors):
-        what = f"num_hidden_layers = {ours.layers}, and there are {len(stored.tensors)} tensors"
-        raise InputError(what, where=where, hint="config.json belongs to another model, or is damaged")
+    check_has_tensors("num_hidden_layers", ours.layers, len(stored.tensors), where)
     with without_storage():
         model = LlamaLanguageModel(ours)
     found = origins(model.state_dict(), ours, query_factor(config, where))

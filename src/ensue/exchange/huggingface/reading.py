@@ -126,9 +126,7 @@ def _blocks(family: Family, config: dict[str, Any], tensors: int, where: str) ->
     """Return the number of blocks: of layers, or of groups of layers that share one; every block has tensors."""
     number = {ours: setting(family, config, family.their(ours), where) for ours in ("layers", family.blocks)}
     layers, blocks = number["layers"], number[family.blocks]
-    if not 0 < blocks <= tensors:
-        what = f"{family.their(family.blocks)} = {blocks}, and there are {tensors} tensors"
-        raise InputError(what, where=where, hint="config.json belongs to another model, or is damaged")
+    check_has_tensors(family.their(family.blocks), blocks, tensors, where)
     if not 0 < layers <= MOST_LAYERS * blocks or layers % blocks:
         what = f"{family.their('layers')} = {layers} is not supported with {family.their(family.blocks)} = {blocks}"
         raise InputError(what, where=where, hint=f"it can be a multiple of {blocks}, at most {MOST_LAYERS * blocks:,}")
@@ -260,6 +258,13 @@ def _labels(config: dict[str, Any], where: str) -> tuple[str, ...] | None:
     if twice is not None:
         raise InputError(f"id2label has the label {twice!r} twice", where=where, hint="give each a name of its own")
     return labels
+
+
+def check_has_tensors(name: str, blocks: int, tensors: int, where: str) -> None:
+    """Raise InputError for a setting ``name`` that asks for no blocks, or for more than there are tensors."""
+    if not 0 < blocks <= tensors:
+        what = f"{name} = {blocks}, and there are {tensors} tensors"
+        raise InputError(what, where=where, hint="config.json belongs to another model, or is damaged")
 
 
 def stored_tensors(path: Path) -> StoredTensors:

@@ -32,7 +32,7 @@ from ensue.exchange.huggingface.decoder_tokenizer import (
     write_decoder_tokenizer,
 )
 from ensue.exchange.huggingface.families import WeightMap
-from ensue.exchange.huggingface.reading import CONFIG_FILE, stored_tensors
+from ensue.exchange.huggingface.reading import CONFIG_FILE, check_has_tensors, stored_tensors
 from ensue.exchange.tensor_files import WEIGHTS_FILE, listed
 from ensue.models.transformer_xl import MEMORY, TransformerXL, TransformerXLConfig
 from ensue.nn.planning import without_storage
@@ -97,9 +97,7 @@ def read_transfo_xl(path: Path, config: Mapping[str, Any]) -> TransfoXLFolder:
     where = str(path / CONFIG_FILE)
     ours = config_from_theirs(config, where)
     stored = stored_tensors(path)
-    if ours.layers > len(stored.tensors):
-        what = f"n_layer = {ours.layers}, and there are {len(stored.tensors)} tensors"
-        raise InputError(what, where=where, hint="config.json belongs to another model, or is damaged")
+    check_has_tensors("n_layer", ours.layers, len(stored.tensors), where)
     names = weight_map(ours)
     aliases = tied_names(ours)
     found = {aliases.get(name, name): name for name in stored.tensors if not name.endswith(BUFFERS)}

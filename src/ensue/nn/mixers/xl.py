@@ -64,7 +64,7 @@ class SegmentMemory(State):
 
     @staticmethod
     def of(inputs: Tensor, read: Tensor) -> SegmentMemory:
-        """The state of rows with these inputs, which have read so many tokens."""
+        """The state of rows with these inputs; ``read`` (B,) counts the tokens that each has read."""
         used = int(read[0]) if len(read) else 0
         return SegmentMemory(inputs, read, used, bool((read == used).all()))
 
