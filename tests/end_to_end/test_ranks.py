@@ -19,9 +19,10 @@ RUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
 
 def start_ranks(*words):
-    """Start two ranks."""
+    """Start two ranks; one that crashes says where."""
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
     return subprocess.Popen(
-        [*RUN, *map(str, words)], env=dict(os.environ), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*RUN, *map(str, words)], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
 
 
@@ -44,7 +45,7 @@ def runs(tmp_path_factory):
     for name in CASES.keys() - RESUMED:
         fit(folder, name, folder / "one" / name)
     answer = ended(ranks)
-    assert answer.code == 0, answer.err[-3000:]
+    assert answer.code == 0, f"{answer.err[:6000]}\n…\n{answer.err[-2000:]}"
     assert "Warning" not in answer.err
     for kind in ("two", "sharded"):
         for name in RESUMED:
