@@ -25,6 +25,13 @@ VARIANTS = {
         {"embedding": 6, "groups": 2, "layers": 4, "norm": "pre", "positions": "sinusoidal"},
         {"embedding": 0, "groups": 2, "layers": 3, "norm": "reversible"},
     ],
+    "deberta": [
+        {},
+        {"attention": "disentangled-shared:longest=9:buckets=6", "decoder": 1, "norm": "pre", "layers": 3},
+        {"attention": "disentangled:longest=3", "decoder": 3, "layers": 1, "norm": "reversible", "positions": "learned"},
+        {"decoder": 0, "segments": 2, "embedding": 4, "kv_heads": 1, "bias": False},
+        {"attention": "disentangled,disentangled-shared", "norm": "sandwich-rms", "qk_norm": True},
+    ],
 }
 CASES = [
     pytest.param(name, values, id=f"{name}-{n}") for name, many in VARIANTS.items() for n, values in enumerate(many)

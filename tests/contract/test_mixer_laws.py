@@ -85,6 +85,9 @@ ENCODERS = [
     {"attention": "linformer:rank=3:share=none", "kv_heads": 2},
     {"attention": "linformer:rank=5:share=layer", "positions": "sinusoidal"},
     {"attention": "sinkhorn:block=2:cut=2"},
+    {"attention": "disentangled:longest=3", "kv_heads": 2, "qk_norm": True},
+    {"attention": "disentangled-shared:longest=12:buckets=4", "kv_heads": 2, "norm": "rms", "positions": "none"},
+    {"attention": "full+disentangled", "positions": "sinusoidal"},
 ]
 """What only an encoder can use."""
 

@@ -26,6 +26,7 @@ from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import ACTIVATIONS
 from ensue.nn.layout import Layout
 from ensue.nn.positions import POSITIONS
+from ensue.nn.trunk import LastBlock
 from ensue.nn.trunk_config import TrunkConfig, attention_of_blocks, build_norm, build_trunk, initialise, last_norm
 
 
@@ -119,18 +120,22 @@ class Encoder(nn.Module):
         *,
         weights: bool = False,
         layers: bool = False,
+        last: LastBlock | None = None,
     ) -> Encoded:
-        """Read tokens (B, T) of segments (B, T), the first by default; with ``positions`` (B, K) return these only."""
+        """Read tokens (B, T) of segments (B, T), the first by default; with ``positions`` (B, K) return these only.
+
+        ``last`` may say how the last block computes them, as ``Trunk.forward`` takes it.
+        """
         if tokens.shape[1] > self.config.context:
             what = f"{tokens.shape[1]} tokens do not fit into a context of {self.config.context}"
             raise InputError(what, hint="cut the text")
         if self._may_branch(tokens):
             if not (weights or layers or self.training or torch.is_grad_enabled()):
-                return Encoded(self._packed(tokens, segments, lengths, positions))
+                return Encoded(self._packed(tokens, segments, lengths, positions, last))
             if lengths is not None and not bool((lengths < tokens.shape[1]).any()):
                 lengths = None  # nothing is padded, so no mask is needed
         x = self._embedded(tokens, segments, torch.arange(tokens.shape[1], device=tokens.device)[None])
-        through = self.blocks(x, None, Layout(lengths), weights=weights, at=positions, layers=layers)
+        through = self.blocks(x, None, Layout(lengths), weights=weights, at=positions, last=last, layers=layers)
         return Encoded(self.last_norm(through.h), through.weights, through.layers)
 
     def _may_branch(self, tokens: Tensor) -> bool:
@@ -139,13 +144,18 @@ class Encoder(nn.Module):
         return tokens.device.type == "cpu" and not traced and plain(self.embed.weight)
 
     def _packed(
-        self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None, positions: Tensor | None
+        self,
+        tokens: Tensor,
+        segments: Tensor | None,
+        lengths: Tensor | None,
+        positions: Tensor | None,
+        last: LastBlock | None,
     ) -> Tensor:
         """Return the last block's output, (B, T, D) or (B, K, D), computed without padding."""
         packing = Packing.of(lengths, *tokens.shape)
         kinds = None if segments is None else packing.pack(segments)
         x = self._embedded(packing.pack(tokens), kinds, packing.positions)
-        h = self.last_norm(self.blocks(x, None, Layout.packed(lengths, packing), at=positions).h)
+        h = self.last_norm(self.blocks(x, None, Layout.packed(lengths, packing), at=positions, last=last).h)
         return packing.unpack(h) if positions is None else packing.restore(h)
 
     def _embedded(self, tokens: Tensor, segments: Tensor | None, positions: Tensor) -> Tensor:

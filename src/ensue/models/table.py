@@ -41,6 +41,9 @@ SYSTEMS = Table(
         "bert": Entry("ensue.models.bert:BERT", "encoder trained on masked words and next sentences"),
         "roberta": Entry("ensue.models.bert:RoBERTa", "encoder trained on masked words"),
         "albert": Entry("ensue.models.albert:ALBERT", "encoder of one shared block, trained on masked words and order"),
+        "deberta": Entry(
+            "ensue.models.deberta:DeBERTa", "encoder that compares words and distances apart, trained on masked words"
+        ),
         "word2vec": Entry("ensue.models.word2vec:Word2Vec", "word vectors, from neighbouring words"),
         **NUMBERS,
     },

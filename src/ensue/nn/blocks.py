@@ -76,7 +76,7 @@ class Block(Recomputed):
         if layout.packing is None or self.attention.packed:
             return self.attention.at(index, here, x, layout, weights)
         padded, inner = layout.pad(x)
-        y, seen = self.attention.at(index, inner.pick(padded, index), padded, inner, weights)
+        y, seen = self.attention.at(index, layout.packing.restore(here), padded, inner, weights)
         return y.index_select(0, layout.packing.order), seen
 
     def forward(
@@ -86,11 +86,17 @@ class Block(Recomputed):
         raise TypeError(f"{type(self).__name__} has no forward")
 
     def at(
-        self, x: Tensor, index: Tensor, layout: Layout = PADDED, weights: bool = False
+        self,
+        x: Tensor,
+        index: Tensor,
+        layout: Layout = PADDED,
+        weights: bool = False,
+        here: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """The output at ``index`` (B, K) only, (B, K, D), and the weights there; packed rows in the packed order.
 
-        What these positions see is still computed for every position. It is exact in a last block.
+        What these positions see is still computed for every position. It is exact in a last block. ``here`` (B, K, D)
+        takes the place of x at these positions, but not in what they see.
         """
         raise TypeError(f"{type(self).__name__} has no at")
 
@@ -110,11 +116,17 @@ class PreNormBlock(Block):
         return Mixed(self.dropout.add(x, self.feed(self.norm_feed(x))), state, seen)
 
     def at(
-        self, x: Tensor, index: Tensor, layout: Layout = PADDED, weights: bool = False
+        self,
+        x: Tensor,
+        index: Tensor,
+        layout: Layout = PADDED,
+        weights: bool = False,
+        here: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         z = self.norm_attention(x)
-        y, seen = self.mix_at(index, layout.pick(z, index), z, layout, weights)
-        x = self.dropout.add(layout.pick(x, index), y)
+        asked = layout.pick(z, index) if here is None else self.norm_attention(here)
+        y, seen = self.mix_at(index, asked, z, layout, weights)
+        x = self.dropout.add(layout.pick(x, index) if here is None else here, y)
         return self.dropout.add(x, self.feed(self.norm_feed(x))), seen
 
 
@@ -133,9 +145,14 @@ class PostNormBlock(Block):
         return Mixed(add_norm(x, self.feed(x), self.dropout, self.norm_feed), state, seen)
 
     def at(
-        self, x: Tensor, index: Tensor, layout: Layout = PADDED, weights: bool = False
+        self,
+        x: Tensor,
+        index: Tensor,
+        layout: Layout = PADDED,
+        weights: bool = False,
+        here: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        here = layout.pick(x, index)
+        here = layout.pick(x, index) if here is None else here
         y, seen = self.mix_at(index, here, x, layout, weights)
         x = add_norm(here, y, self.dropout, self.norm_attention)
         return add_norm(x, self.feed(x), self.dropout, self.norm_feed), seen
@@ -170,11 +187,18 @@ class SandwichNormBlock(Block):
         return Mixed(self._fed(x), state, seen)
 
     def at(
-        self, x: Tensor, index: Tensor, layout: Layout = PADDED, weights: bool = False
+        self,
+        x: Tensor,
+        index: Tensor,
+        layout: Layout = PADDED,
+        weights: bool = False,
+        here: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         z = self.norm_attention(x)
-        y, seen = self.mix_at(index, layout.pick(z, index), z, layout, weights)
-        return self._fed(self.dropout.add(layout.pick(x, index), self.norm_mixed(y))), seen
+        asked = layout.pick(z, index) if here is None else self.norm_attention(here)
+        y, seen = self.mix_at(index, asked, z, layout, weights)
+        here = layout.pick(x, index) if here is None else here
+        return self._fed(self.dropout.add(here, self.norm_mixed(y))), seen
 
     def _fed(self, x: Tensor) -> Tensor:
         return self.dropout.add(x, self.norm_fed(self.feed(self.norm_feed(x))))

@@ -57,12 +57,18 @@ class ReversibleBlock(Block):
         return Mixed(torch.cat([a, b], dim=-1), state, seen)
 
     def at(
-        self, x: Tensor, index: Tensor, layout: Layout = PADDED, weights: bool = False
+        self,
+        x: Tensor,
+        index: Tensor,
+        layout: Layout = PADDED,
+        weights: bool = False,
+        here: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        a, b = x.chunk(2, dim=-1)
-        z = self.norm_attention(b)
-        y, seen = self.mix_at(index, layout.pick(z, index), z, layout, weights)
-        a, b = layout.pick(b, index), self.dropout.add(layout.pick(a, index), y)
+        z = self.norm_attention(x.chunk(2, dim=-1)[1])
+        a, b = (layout.pick(x, index) if here is None else here).chunk(2, dim=-1)
+        asked = layout.pick(z, index) if here is None else self.norm_attention(b)
+        y, seen = self.mix_at(index, asked, z, layout, weights)
+        a, b = b, self.dropout.add(a, y)
         return torch.cat([b, self.dropout.add(a, self.feed(self.norm_feed(b)))], dim=-1), seen
 
     def parts(self, state: Any, layout: Layout, memory: Memory | None) -> list[Part]:

@@ -16,7 +16,7 @@ Legend: B rows, T tokens, D width, L layers, G blocks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
@@ -98,6 +98,10 @@ class TrunkState(State):
         return len(self.clock.lengths)
 
 
+LastBlock = Callable[[Block, Tensor, Tensor, Layout, bool], tuple[Tensor, Tensor | None]]
+"""(block, x, index, layout, weights) → the output of the last block, and the weights, at ``index`` (B, K) only."""
+
+
 class Through(NamedTuple):
     """What a trunk returns."""
 
@@ -171,13 +175,14 @@ class Trunk(nn.ModuleList):
         weights: bool = False,
         keep_state: bool = True,
         at: Tensor | None = None,
+        last: LastBlock | None = None,
         layers: bool = False,
     ) -> Through:
         """Run x (B, T, D), or packed rows (M, D), through all blocks.
 
         ``memory`` is what cross-attention attends to. Without ``keep_state`` no block's state is kept, not even until
         the last block: it is most of what recomputed blocks would hold. With ``at`` (B, K) the last block computes
-        these positions only; packed rows then come in the packed order.
+        these positions only; packed rows then come in the packed order. ``last`` may say how, instead of ``Block.at``.
         """
         layout = layout or Layout()
         hidden, blocks, first = [x], self.blocks, 0
@@ -195,7 +200,7 @@ class Trunk(nn.ModuleList):
         for number in range(first, len(blocks)):
             block, past = blocks[number], pasts[number]
             if at is not None and number == len(blocks) - 1:
-                x, seen_here = block.at(x, at, layout, weights)
+                x, seen_here = (last or type(block).at)(block, x, at, layout, weights)
             else:
                 own = None if memory is None else Memory(memory.layers[number : number + 1], memory.source)
                 x, new, seen_here = block(x, past, layout, own, weights)

@@ -187,6 +187,7 @@ def mixer_config(
     epsilon: float = 1e-5,
 ) -> MixerConfig:
     """What settings tell every mixer."""
+    norm = partial(NORMS[config.norm][1], eps=epsilon)
     return MixerConfig(
         width=config.hidden,
         heads=config.heads,
@@ -199,7 +200,8 @@ def mixer_config(
         rope_scaling=config.rope_scaling,
         bias=config.bias,
         qkv_bias=config.qkv_bias,
-        qk_norm=partial(NORMS[config.norm][1], eps=epsilon) if config.qk_norm else None,
+        norm=norm,
+        qk_norm=norm if config.qk_norm else None,
         score_cap=attention_cap,
         score_bias=LinearBias(config.heads) if positions == "alibi" else None,
     )

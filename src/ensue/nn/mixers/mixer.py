@@ -55,14 +55,17 @@ class MixerConfig:
     """Whether linear layers have a bias."""
     qkv_bias: bool = False
     """Whether the projections to queries, keys and values have one even without ``bias``."""
+    norm: Callable[[int], nn.Module] = nn.LayerNorm
+    """Makes the model's norms, given their width."""
     qk_norm: Callable[[int], nn.Module] | None = None
     """Makes the norms of queries and of keys, given the width of a head; None means none."""
     score_cap: float = 0.0
     """c of scores c tanh(s / c); 0 means none."""
     score_bias: nn.Module | None = None
     """Maps positions of queries (…, T) and keys (…, S) to a bias of scores (…, H, T, S); None means no bias."""
-    shared: dict[Hashable, nn.Parameter] = field(default_factory=dict, compare=False, repr=False)
-    """Weights that several layers share: the first mixer that needs one puts it here, those after it find it."""
+    shared: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+    """Weights, or modules, that several layers share: the first mixer that needs one puts it here, those after it find
+    it."""
 
 
 class Mixed(NamedTuple):
@@ -144,6 +147,14 @@ MIXERS = Table(
         "sparse": Entry("ensue.nn.mixers.sparse:SparseAttention", "softmax attention to near and every √n-th position"),
         "xl": Entry("ensue.nn.mixers.xl:XLAttention", "softmax attention to a segment and a memory of those before it"),
         "bigbird": Entry("ensue.nn.mixers.bigbird:BigBird", "softmax attention to near, global and random blocks"),
+        "disentangled": Entry(
+            "ensue.nn.mixers.disentangled:DisentangledAttention",
+            "softmax attention that compares content and distances apart",
+        ),
+        "disentangled-shared": Entry(
+            "ensue.nn.mixers.disentangled:SharedDisentangledAttention",
+            "the same, with distances in buckets that are projected as content is",
+        ),
         "linear": Entry("ensue.nn.mixers.linear:LinearAttention", "attention with a feature map instead of a softmax"),
         "performer": Entry("ensue.nn.mixers.performer:Performer", "softmax attention by positive random features"),
         "retention": Entry("ensue.nn.mixers.retention:Retention", "linear attention with a fixed decay for each head"),
