@@ -28,7 +28,13 @@ VARIANTS = {
     "deberta": [
         {},
         {"attention": "disentangled-shared:longest=9:buckets=6", "decoder": 1, "norm": "pre", "layers": 3},
-        {"attention": "disentangled:longest=3", "decoder": 3, "layers": 1, "norm": "reversible", "positions": "learned"},
+        {
+            "attention": "disentangled:longest=3",
+            "decoder": 3,
+            "layers": 1,
+            "norm": "reversible",
+            "positions": "learned",
+        },
         {"decoder": 0, "segments": 2, "embedding": 4, "kv_heads": 1, "bias": False},
         {"attention": "disentangled,disentangled-shared", "norm": "sandwich-rms", "qk_norm": True},
     ],

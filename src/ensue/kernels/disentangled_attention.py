@@ -39,7 +39,9 @@ Positions = tuple[Tensor, Tensor]
 """R^K (G, N, d) and R^Q (H, N, d)."""
 
 
-def disentangled_weights(parts: Parts, positions: Positions, mask: Tensor | None, index: Tensor | None = None) -> Tensor:
+def disentangled_weights(
+    parts: Parts, positions: Positions, mask: Tensor | None, index: Tensor | None = None
+) -> Tensor:
     """softmax(A / √(3 d)), (B, H, T, T); (B, H, K, T) where queries (B, H, K, d) are at positions ``index`` (B, K).
 
     ``mask`` is true for keys that are seen, (B, 1, 1, T).
@@ -135,7 +137,7 @@ class _InPieces(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, above: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, above: Tensor) -> Any:
         """The gradients of the parts and of the positions."""
         mask, kept, weights, *inputs = ctx.saved_tensors
         if torch.is_grad_enabled():  # a gradient of this gradient is needed: autograd must see the operations
@@ -152,7 +154,13 @@ class _InPieces(torch.autograd.Function):
         of_keys, of_queries = torch.zeros_like(scaled_keys), torch.zeros_like(scaled_queries)
         for b in range(len(query)):
             for part in pieces.slices():
-                n, q, k, here, dy = part.stop - part.start, query[b, part], key[b, part], weights[b, part], above[b, part]
+                n, q, k, here, dy = (
+                    part.stop - part.start,
+                    query[b, part],
+                    key[b, part],
+                    weights[b, part],
+                    above[b, part],
+                )
                 drops = None if kept is None else kept[b, part]
                 torch.bmm((here if drops is None else here * drops).transpose(1, 2), dy, out=of_value[b, part])
                 by_weight = torch.bmm(dy, value[b, part].transpose(1, 2))

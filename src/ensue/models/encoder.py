@@ -35,6 +35,8 @@ class EncoderConfig(TrunkConfig):
     """Configuration of an encoder."""
 
     directions: ClassVar[tuple[str, ...]] = ("both",)
+    dense: ClassVar[str] = ""
+    """Activation of the dense layer of a head for whole texts; empty means tanh, or relu without segments."""
     vocabulary: int = 0
     """Vocabulary size; set by the tokenizer."""
     context: int = 128

@@ -207,7 +207,7 @@ FORMATS: dict[str, tuple[str, Callable[[Path, Path, str], Any]]] = {
     "word2vec": (".txt", lambda path, target, _: write_word2vec(read_vectors(path), target)),
 }
 """The formats of ``to``: the suffix of the default name, and the function that writes."""
-PIECE_FILES = ("spiece.model", "tokenizer.model")
+PIECE_FILES = ("spiece.model", "tokenizer.model", "spm.model")
 """Files of SentencePiece, which are not read."""
 DECODERS = ", ".join(FAMILIES)
 """The families of large language models."""

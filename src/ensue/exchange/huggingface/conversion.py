@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.core.schema import shown
-from ensue.exchange.huggingface.families import ACTIVATIONS, POOLER, Family, WeightMap
+from ensue.exchange.huggingface.family import ACTIVATIONS, POOLER, Family, WeightMap
 from ensue.models.encoder import EncoderConfig
 from ensue.models.gpt import GPTConfig
 
@@ -31,7 +31,7 @@ def expand_map(names: WeightMap, blocks: int, theirs: str = "", ours: str = "") 
     expanded: WeightMap = {}
     for left, (right, how) in names.items():
         for block in range(blocks if "*" in left else 1):
-            for end in ("",) if left.endswith(PARAMETER_SUFFIXES) else PARAMETER_SUFFIXES:
+            for end in ("",) if left.endswith((".weight", "bias")) else PARAMETER_SUFFIXES:
                 name = f"{theirs}{left}{end}".replace("*", str(block))
                 expanded[name] = (f"{ours}{right}{end}".replace("*", str(block)), how)
     return expanded
@@ -48,8 +48,13 @@ def model_map(family: Family, blocks: int, heads: Iterable[str], ours: str = "",
     return expand_map(family.body, blocks, family.prefix, ours) | head_map(family, heads, pool)
 
 
-def import_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int = 0) -> dict[str, Tensor]:
-    """Convert their tensors to ours; ``unused`` rows at the start are removed from "cut" tensors."""
+def import_weights(
+    names: WeightMap, weights: Mapping[str, Tensor], unused: int = 0, heads: int = 1
+) -> dict[str, Tensor]:
+    """Convert their tensors to ours; ``unused`` rows at the start are removed from "cut" tensors.
+
+    ``heads`` is the number of heads in "heads" tensors.
+    """
     parts: dict[str, list[Tensor]] = {}
     for theirs, (ours, how) in names.items():  # the parts of one tensor are in order
         weight = weights[theirs]
@@ -59,11 +64,15 @@ def import_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int 
             weight = weight[unused:]
         elif how == "sines":
             weight = torch.stack(weight.chunk(2, dim=1), dim=2).flatten(1)
+        elif how == "heads" and len(weight) % (3 * heads) == 0:
+            weight = weight.view(heads, 3, -1, weight.shape[1]).transpose(0, 1).flatten(0, 2)
         parts.setdefault(ours, []).append(weight)
     return {ours: torch.cat(tensors) if len(tensors) > 1 else tensors[0] for ours, tensors in parts.items()}
 
 
-def export_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int = 0) -> dict[str, Tensor]:
+def export_weights(
+    names: WeightMap, weights: Mapping[str, Tensor], unused: int = 0, heads: int = 1
+) -> dict[str, Tensor]:
     """Convert our tensors to theirs; ``unused`` rows of zeros are added at the start of "cut" tensors."""
     exported: dict[str, Tensor] = {}
     for theirs, (ours, how) in names.items():
@@ -74,6 +83,8 @@ def export_weights(names: WeightMap, weights: Mapping[str, Tensor], unused: int 
             weight = torch.cat([weight.new_zeros(unused, weight.shape[1]), weight])
         elif how == "sines":
             weight = torch.cat([weight[:, 0::2], weight[:, 1::2]], dim=1)
+        elif how == "heads":
+            weight = weight.view(3, heads, -1, weight.shape[1]).transpose(0, 1).flatten(0, 2)
         elif "/" in how:
             number, count = map(int, how.split("/"))
             weight = weight.chunk(count)[number - 1]
@@ -113,7 +124,7 @@ def backbone_settings(family: Family, config: dict[str, Any], where: str) -> dic
     if "activation" in settings:
         settings["activation"] = ACTIVATIONS[settings["activation"]]
     settings["context"] -= unused_rows(family, config)
-    return settings | family.fixed
+    return settings | family.fixed | (family.derived(config, where) if family.derived else {})
 
 
 def unused_rows(family: Family, config: dict[str, Any]) -> int:
@@ -142,7 +153,8 @@ def export_settings(family: Family, config: EncoderConfig | GPTConfig, pad: int 
     ours: dict[str, Any] = {name: getattr(config, name, None) for name, _ in family.settings.values()}
     if isinstance(config, EncoderConfig):
         ours["inner"] = config.inner or 4 * config.hidden
-        ours["segments"] = max(1, config.segments)  # theirs always has one
+        few = int(not family.optional)  # most of theirs always have one
+        ours["segments"] = max(few, config.segments)
         ours["groups"] = config.groups or config.layers
         ours["activation"] = next(theirs for theirs, name in ACTIVATIONS.items() if name == config.activation)
     ours["context"] += unused_rows(family, {"pad_token_id": pad})

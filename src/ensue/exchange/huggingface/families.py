@@ -1,31 +1,19 @@
-"""Weight maps and settings of the model families that are imported and exported.
-
-A map is their name → (our name, layout). A ``*`` stands for the number of a block; a name that ends in neither
-``.weight`` nor ``.bias`` stands for both. Layouts:
-
-    ""        the same
-    "T"       transposed: (in, out) where ours is (out, in)
-    "1/3"     the first of three that are concatenated in ours: queries, keys, values
-    "cut"     with unused rows at the start, which ours does not have
-    "sines"   columns of sines, then of cosines, where ours alternate
-
-Names of the backbone are without the prefixes of either side. ``POOLER`` in a head is the layer that turns the first
-token into a vector for the whole text, of the encoder or of the head. The maps are used in both directions.
-"""
+"""The model families that are imported and exported: their weight maps and settings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from ensue.exchange.huggingface.deberta import DEBERTA, DEBERTA_V2
+from ensue.exchange.huggingface.family import (
+    ENCODER_EMBEDDINGS,
+    POOLER,
+    REQUIRED_SETTINGS,
+    TOKEN_HEADS,
+    Family,
+    WeightMap,
+    masked_head,
+    pooled_head,
+)
 
-WeightMap = dict[str, tuple[str, str]]
-
-POOLER = "pool"
-
-ENCODER_EMBEDDINGS: WeightMap = {
-    "embeddings.word_embeddings.weight": ("embed.weight", ""),
-    "embeddings.position_embeddings.weight": ("positions.weight", ""),
-    "embeddings.LayerNorm": ("norm", ""),
-}
 BERT_BODY: WeightMap = {
     **ENCODER_EMBEDDINGS,
     "embeddings.token_type_embeddings.weight": ("segments.weight", ""),
@@ -82,91 +70,6 @@ OPENAI_GPT_BODY: WeightMap = {
     "positions_embed.weight": ("positions.weight", ""),
     **GPT_BLOCK,
 }
-TOKEN_HEADS: dict[str, WeightMap] = {"token": {"classifier": ("out", "")}, "span": {"qa_outputs": ("out", "")}}
-
-
-def _masked(dense: str, norm: str, bias: str) -> WeightMap:
-    return {dense: ("head.dense", ""), norm: ("head.norm", ""), bias: ("head.out.bias", "")}
-
-
-def _pooled(pooler: str, out: str = "classifier") -> WeightMap:
-    return {pooler: (POOLER, ""), out: ("out", "")}
-
-
-CLASSES: dict[str, tuple[str, ...]] = {
-    "ForPreTraining": ("masked", "next"),
-    "ForMaskedLM": ("masked",),
-    "ForSequenceClassification": ("whole",),
-    "ForMultipleChoice": ("choice",),
-    "ForTokenClassification": ("token",),
-    "ForQuestionAnswering": ("span",),
-}
-"""Endings of their classes, and the heads of each."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Family:
-    """One ``model_type``: weight maps, classes and settings."""
-
-    name: str
-    system: str
-    """Our system."""
-    stem: str
-    """How the names of their classes begin."""
-    more: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Endings of classes that other families do not have, and the heads of each."""
-    bare: tuple[str, ...] = ("Model",)
-    """Endings of their classes without a head."""
-    prefix: str
-    """Prefix of the backbone's names in models with a head."""
-    body: WeightMap
-    heads: dict[str, WeightMap]
-    """Heads by purpose: masked, pooler, next, and labelling heads (whole, choice, token, span)."""
-    tied: dict[str, str]
-    """Names of tied tensors."""
-    settings: dict[str, tuple[str, object]]
-    """Their setting → ours, and their default."""
-    fixed: dict[str, object] = field(default_factory=dict)
-    """Our settings that are the same for all its models."""
-    needs: dict[str, tuple[object, ...]]
-    """Allowed values of other settings; the first is written."""
-    dropouts: tuple[str, ...]
-    """Their other dropout settings; ours has one for the whole backbone."""
-    head_dropouts: dict[str, str]
-    """The dropout setting of each head; a head that is not listed has none."""
-    head_dropout: float | None = None
-    """The default of these settings; None means the backbone's dropout."""
-    blocks: str = "layers"
-    """Our setting that is the number of blocks: groups where layers share them."""
-    dense: str = "tanh"
-    """Activation of the dense layer of heads for whole texts, or none."""
-    buffers: tuple[str, ...] = (".position_ids", ".token_type_ids")
-    """Suffixes of buffers, which are not trained."""
-
-    @property
-    def classes(self) -> dict[str, tuple[str, ...]]:
-        """Their classes, and the heads of each."""
-        bare: dict[str, tuple[str, ...]] = {self.stem + ending: () for ending in self.bare}
-        endings = CLASSES | self.more
-        return bare | {self.stem + ending: heads for ending, heads in endings.items() if {*heads} <= {*self.heads}}
-
-    def pools(self, head: str) -> bool:
-        """Whether a head uses the backbone's pooled first token."""
-        return any(ours == POOLER and theirs.startswith(self.prefix) for theirs, (ours, _) in self.heads[head].items())
-
-    def their(self, setting: str) -> str:
-        """Their name of one of our settings."""
-        return next(theirs for theirs, (ours, _) in self.settings.items() if ours == setting)
-
-
-REQUIRED_SETTINGS: dict[str, tuple[object, ...]] = {
-    "position_embedding_type": ("absolute",),
-    "is_decoder": (False,),
-    "add_cross_attention": (False,),
-    "is_encoder_decoder": (False,),
-    "pruned_heads": ({}, None),
-    "quantization_config": (None,),
-}
 BERT_SETTINGS: dict[str, tuple[str, object]] = {
     "vocab_size": ("vocabulary", 30522),
     "num_hidden_layers": ("layers", 12),
@@ -187,13 +90,13 @@ BERT = Family(
     prefix="bert.",
     body=BERT_BODY,
     heads={
-        "masked": _masked(
+        "masked": masked_head(
             "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"
         ),
         "pooler": {"bert.pooler.dense": (POOLER, "")},
         "next": {"bert.pooler.dense": (POOLER, ""), "cls.seq_relationship": ("next", "")},
-        "whole": _pooled("bert.pooler.dense"),
-        "choice": _pooled("bert.pooler.dense"),
+        "whole": pooled_head("bert.pooler.dense"),
+        "choice": pooled_head("bert.pooler.dense"),
         **TOKEN_HEADS,
     },
     tied={
@@ -212,10 +115,10 @@ ROBERTA = Family(
     prefix="roberta.",
     body=ROBERTA_BODY,
     heads={
-        "masked": _masked("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+        "masked": masked_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
         "pooler": {"roberta.pooler.dense": (POOLER, "")},
-        "whole": _pooled("classifier.dense", "classifier.out_proj"),
-        "choice": _pooled("roberta.pooler.dense"),
+        "whole": pooled_head("classifier.dense", "classifier.out_proj"),
+        "choice": pooled_head("roberta.pooler.dense"),
         **TOKEN_HEADS,
     },
     tied={
@@ -234,9 +137,9 @@ DISTILBERT = Family(
     prefix="distilbert.",
     body=DISTILBERT_BODY,
     heads={
-        "masked": _masked("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
-        "whole": _pooled("pre_classifier"),
-        "choice": _pooled("pre_classifier"),
+        "masked": masked_head("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+        "whole": pooled_head("pre_classifier"),
+        "choice": pooled_head("pre_classifier"),
         **TOKEN_HEADS,
     },
     tied={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
@@ -268,11 +171,11 @@ ALBERT = Family(
     prefix="albert.",
     body=ALBERT_BODY,
     heads={
-        "masked": _masked("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
+        "masked": masked_head("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
         "pooler": {"albert.pooler": (POOLER, "")},
         "next": {"albert.pooler": (POOLER, ""), "sop_classifier.classifier": ("next", "")},
-        "whole": _pooled("albert.pooler"),
-        "choice": _pooled("albert.pooler"),
+        "whole": pooled_head("albert.pooler"),
+        "choice": pooled_head("albert.pooler"),
         **TOKEN_HEADS,
     },
     tied={
@@ -332,6 +235,4 @@ GPT2 = Family(
     dense="none",
     buffers=(".attn.bias", ".attn.masked_bias"),
 )
-FAMILIES = {family.name: family for family in (BERT, DISTILBERT, ROBERTA, ALBERT, GPT2)}
-ACTIVATIONS = {"gelu": "gelu-erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "relu": "relu"}
-"""Their activations → ours; the first name of each is written."""
+FAMILIES = {family.name: family for family in (BERT, DISTILBERT, ROBERTA, ALBERT, DEBERTA, DEBERTA_V2, GPT2)}

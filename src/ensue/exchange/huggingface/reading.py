@@ -28,7 +28,9 @@ from ensue.exchange.huggingface.conversion import (
     setting,
     unused_rows,
 )
-from ensue.exchange.huggingface.families import FAMILIES, Family
+from ensue.exchange.huggingface.deberta import DECODER_TIMES
+from ensue.exchange.huggingface.families import FAMILIES
+from ensue.exchange.huggingface.family import Family
 from ensue.exchange.tensor_files import INDEX_FILE, WEIGHTS_FILE, StoredTensors, listed
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
@@ -85,6 +87,11 @@ class HubFolder:
         """The path of config.json, for errors."""
         return str(self.path / CONFIG_FILE)
 
+    @property
+    def model_family(self) -> Family:
+        """The family, with the tensors of this model."""
+        return FAMILIES[self.family].of(self.config)
+
 
 class ImportedModel(NamedTuple):
     """A model built from a folder, with its system and task."""
@@ -108,6 +115,7 @@ def read_folder(path: str | Path) -> HubFolder:
     family = _family(config, where)
     architecture = _architecture(family, config, where)
     check_settings(family, config, where)
+    family = family.of(config)
     raw, notes = _in_float32(_tensors(path))
     blocks = _blocks(family, config, len(raw), where)
     weights = _without_tied(family, config, _renamed(family, blocks, raw), where)
@@ -152,7 +160,7 @@ def build_model(folder: HubFolder) -> ImportedModel:
 
 def _plan_model(folder: HubFolder) -> ImportedModel:
     """Build the model of a folder with initial weights."""
-    family = FAMILIES[folder.family]
+    family = folder.model_family
     settings = backbone_settings(family, folder.config, folder.where)
     kind = next((head for head in folder.heads if head in KINDS), None)
     if kind is not None:
@@ -161,6 +169,8 @@ def _plan_model(folder: HubFolder) -> ImportedModel:
     if cls is GPTLanguageModel:
         return ImportedModel(family.system, cls(cls.Config(**settings)), cls.task, None)
     pooled = any(family.pools(head) for head in folder.heads)
+    if "decoder" in family.heads or family.derived:
+        settings["decoder"] = DECODER_TIMES if "decoder" in folder.heads else 0
     model = cls(cls.Config(**settings, pooled=pooled, next_sentence="next" in folder.heads))
     untrained = () if "masked" in folder.heads else ("masked",)
     return ImportedModel(family.system, model, cls.task, None, untrained)
@@ -211,12 +221,13 @@ def _check_task(folder: HubFolder, task: str, outputs: int, wanted: int) -> None
 
 def _converted_weights(folder: HubFolder, model: nn.Module) -> dict[str, Tensor]:
     """Return the folder's weights under our names; raise an error for one whose size is not the model's."""
-    family, own = FAMILIES[folder.family], model.state_dict()
+    family, own = folder.model_family, model.state_dict()
     blocks = len(getattr(model, "body", model).blocks)  # type: ignore[arg-type]
     pool = "body.pooler" if any(family.pools(head) for head in folder.heads) else "dense"
     ours = "" if isinstance(model, GPTLanguageModel) else "body."
     names = model_map(family, blocks, folder.heads, ours, pool)
-    new = import_weights(names, folder.weights, unused_rows(family, folder.config))
+    heads = setting(family, folder.config, family.their("heads"), folder.where)
+    new = import_weights(names, folder.weights, unused_rows(family, folder.config), heads)
     wrong = [name for name, tensor in new.items() if name not in own or tensor.shape != own[name].shape]
     if wrong:
         theirs = [name for name, (here, _) in names.items() if here in wrong]
@@ -309,7 +320,10 @@ def _renamed(family: Family, blocks: int, weights: dict[str, Tensor]) -> dict[st
         for old, new in OLD_SUFFIXES.items():
             if name.endswith(old):
                 name = name.removesuffix(old) + new
-        if name.endswith(family.buffers):
+        for old, new in family.renamed.items():
+            if name.startswith(old):
+                name = new + name.removeprefix(old)
+        if name.endswith(family.buffers) or name.startswith(family.ignored):
             continue
         renamed[family.prefix + name if name not in known and family.prefix + name in known else name] = tensor
     return renamed
@@ -335,7 +349,7 @@ def _heads(family: Family, architecture: str, weights: dict[str, Tensor]) -> tup
     heads = family.classes[architecture]
     if any(head in KINDS for head in heads):
         return heads
-    more = (head for head in ("masked", "next", "pooler") if head in family.heads and head not in heads)
+    more = (head for head in ("masked", "next", "pooler", "decoder") if head in family.heads and head not in heads)
     return heads + tuple(head for head in more if head_map(family, [head]).keys() <= weights.keys())
 
 
@@ -363,6 +377,8 @@ def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...]) -> 
     notes = []
     if "masked" in family.heads and "masked" not in heads and not any(head in KINDS for head in heads):
         notes.append("the folder has no masked head: a new, untrained one is added, so what it fills in is random")
+    if "decoder" in heads:
+        notes.append("masked tokens are decoded with the absolute positions it has, which transformers leaves out")
     dropout = family.their("dropout")
     share = config.get(dropout, family.settings[dropout][1])
     notes += [

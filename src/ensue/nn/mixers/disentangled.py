@@ -1,15 +1,15 @@
 """Disentangled attention: content and position are compared apart (DeBERTa; He et al., 2021).
 
     Q, K, V = x W_Q, x W_K, x W_V                        content
-    R^K, R^Q = P W_K', P W_Q'                            position: P has a vector for each of 2k distances, for all layers
+    R^K, R^Q = P W_K', P W_Q'                            position: P has 2k vectors, the same in all layers
     A_ij = Q_i·K_j + Q_i·R^K_δ(i−j) + K_j·R^Q_δ(i−j)     content by content, content by position, position by content
     y_i  = softmax_j(A_ij / √(3 d)) V W_O
     δ(n) = min(max(n + k, 0), 2k − 1)                    distances from k on are one
 
-``disentangled`` is the first version. The third term of the paper has δ(j − i), its authors' code and this one δ(i − j),
-which gives the learned vectors another order. ``disentangled-shared`` is that of versions 2 and 3: positions are
-projected as content is, W_K' = W_K and W_Q' = W_Q, P has a layer norm, and distances share vectors the more the further
-they are (b buckets, m the longest distance):
+``disentangled`` is the first version. In the third term the paper has δ(j − i), its authors' code and this one have
+δ(i − j), which gives the learned vectors another order. ``disentangled-shared`` is that of versions 2 and 3: positions
+are projected as content is, W_K' = W_K and W_Q' = W_Q, P has a layer norm, and distances share vectors, the more the
+longer they are (b buckets, m the longest distance):
 
     δ(n) = n + b                                                            where |n| ≤ b / 2
     δ(n) = sign(n) (⌈log(2|n| / b) / log(2 (m − 1) / b) · (b / 2 − 1)⌉ + b / 2) + b   beyond, at most 2b − 1
@@ -185,7 +185,9 @@ class SharedDisentangledAttention(DisentangledAttention):
         self.buckets = buckets
         super().__init__(config, longest=longest)
         if buckets and self.longest <= buckets // 2 + 1:
-            what = f"attention = {self._name}: longest = {self.longest} must be above buckets / 2 + 1 = {buckets // 2 + 1}"
+            what = (
+                f"attention = {self._name}: longest = {self.longest} must be above buckets / 2 + 1 = {buckets // 2 + 1}"
+            )
             raise InputError(what, hint="use fewer buckets, or buckets=0")
 
     @property
