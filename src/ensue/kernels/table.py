@@ -9,6 +9,7 @@ from ensue.kernels.attention import attend, attend_packed
 from ensue.kernels.bucket_attention import bucket_attention
 from ensue.kernels.capped_cross_entropy import mean_capped_cross_entropy
 from ensue.kernels.cross_entropy import mean_cross_entropy
+from ensue.kernels.disentangled_attention import disentangled_attention
 from ensue.kernels.dropout import dropout_add
 from ensue.kernels.experts import mix_experts
 from ensue.kernels.feed_forward import feed_forward
@@ -46,6 +47,7 @@ _ALL: tuple[Kernel[..., Any], ...] = (
     low_rank_linear,
     linear_scan,
     bucket_attention,
+    disentangled_attention,
 )
 KERNELS = {kernel.name: kernel for kernel in _ALL}
 """Each has a ``reference`` and ``fast`` implementations; see ensue.kernels.kernel."""

@@ -21,6 +21,7 @@ TINY = {
     "bert": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
     "roberta": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
     "albert": {"hidden": 8, "heads": 2, "layers": 1, "embedding": 4, "context": 16},
+    "deberta": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
     "word2vec": {},
 }
 REFUSED = {
@@ -118,6 +119,11 @@ def test_shared_blocks_have_their_parameters_once_and_their_operations_in_every_
 def test_albert_base_has_the_published_size():
     found = cost("albert", preset="base", batch=1, length=8)
     assert found["vocabulary"] == 30_000 and found["parts"]["body"] == 11_683_584
+
+
+def test_deberta_base_has_the_published_size():
+    found = cost("deberta", preset="base", batch=1, length=8)
+    assert found["vocabulary"] == 50_265 and found["parts"]["body"] == 138_601_728
 
 
 def test_the_table_of_layers_takes_settings():

@@ -45,7 +45,7 @@ from ensue.train.settings import LabelTrainSettings
 MOST_HELD_OUT = 2000
 MOST_EVAL_EXAMPLES = 2000
 """Examples of an evaluation during training, where no setting says."""
-BACKBONES = ("bert", "roberta", "albert", "gpt", "lstm", "gru", "gru-cho", "rnn", "ulmfit", "cove")
+BACKBONES = ("bert", "roberta", "albert", "deberta", "gpt", "lstm", "gru", "gru-cho", "rnn", "ulmfit", "cove")
 """Systems that can be the body of a labelling model: each hidden state has read the token at its position."""
 FINE_TUNING: dict[str, Any] = {
     "train.epochs": 3.0,
@@ -287,7 +287,7 @@ class LabelTask(Task):
             raise InputError("adapters leave the body as it is", hint="leave out train.freeze and train.layer_decay")
         if train.lora and not adaptable(model.body, _is_no_output):
             what = f"{settings.run.system} has no layers for adapters"
-            raise InputError(what, hint="leave out train.lora, or use bert, roberta, albert or gpt")
+            raise InputError(what, hint="leave out train.lora, or use bert, roberta, albert, deberta or gpt")
         if train.reach and getattr(model.body, "cuts", "") != "streams":
             what = f"train.reach is for models that carry a state, which {settings.run.system} does not"
             raise InputError(what, hint="leave it out, or use lstm, gru or rnn")
