@@ -4,8 +4,8 @@ python -m benchmarks.speed.deberta [--short] [--shared]
 
 Both do forward, loss, backward, clipping and fused AdamW on the same batches of masked tokens, 4 layers of width 256,
 dropout 0.1. Theirs has no mask decoder, so ours is measured without (decoder=0), where both begin with the same weights
-and the same loss, and with it, as ``ensue fit deberta`` trains. ``--shared`` is version 3: shared projections, distances
-in buckets.
+and the same loss, and with it, as ``ensue fit deberta`` trains. ``--shared`` is version 3: shared projections,
+distances in buckets.
 """
 
 from __future__ import annotations
