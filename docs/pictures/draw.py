@@ -523,6 +523,70 @@ def transformer() -> Picture:
     return p
 
 
+def deberta() -> Picture:
+    """The three terms of a score as matrices, and the mask decoder beside the last block."""
+    p = Picture(930, 534, "DeBERTa: content and distance compared apart, and absolute positions at the end")
+    orange, purple = FILLS["orange"][1], FILLS["purple"][1]
+    p.text(24, 28, "A score is a sum of three", 16, anchor="start", bold=True)
+    size, side = 4, 26
+    terms = (
+        (40, "Q_i · K_j", "content by content", lambda i, j: "blue"),
+        (200, "Q_i · K’_{i−j}", "content by position", lambda i, j: ("orange", "green", "purple")[(i - j) % 3]),
+        (360, "K_j · Q’_{i−j}", "position by content", lambda i, j: ("orange", "green", "purple")[(i - j) % 3]),
+    )
+    for left, words, name, fill in terms:
+        p.text(left + size * side / 2, 64, words, 15)
+        for i in range(size):
+            for j in range(size):
+                p.box(left + side * (j + 0.5), 84 + side * (i + 0.5), side - 3, side - 3, "", fill(i, j), round_=3)
+        p.text(left + size * side / 2, 206, name, 13, GREY)
+    p.text(172, 136, "+", 18)
+    p.text(332, 136, "+", 18)
+    for line, words in enumerate((
+        "K’ and Q’ have a vector for each distance, so a term",
+        "has one along each diagonal. The products of a query",
+        "with all distances are a row of one matrix; the term is",
+        "a view of it, shifted row by row:",
+    )):  # fmt: skip
+        p.text(24, 240 + 18 * line, words, 13, GREY, "start")
+    for i in range(size):
+        for m in range(2 * size - 1):
+            seen = size - 1 - i <= m < 2 * size - 1 - i
+            p.box(60 + 30 * m, 336 + 28 * i, 27, 25, "", ("orange", "green", "purple")[(size - 1 - m) % 3] if seen else "white",
+                  round_=3, dashed=not seen)  # fmt: skip
+        p.text(30, 336 + 28 * i, f"Q_{i + 1}", 13)
+    for m, words in ((0, "3"), (3, "0"), (6, "−3")):
+        p.text(60 + 30 * m, 452, words, 12, GREY)
+    p.text(150, 472, "distance i − j", 12, GREY)
+    x = 640
+    p.text(530, 28, "The enhanced mask decoder", 16, anchor="start", bold=True)
+    p.text(x, 486, "tokens x̂, some masked", 14)
+    p.line((x, 474), (x, 458))
+    p.box(x, 440, 190, 34, "LN(E_x), no positions", "grey", 14)
+    p.line((x, 423), (x, 404))
+    p.box(x, 384, 190, 40, "blocks 1 … L − 1", "blue", 14)
+    p.line((x, 364), (x, 330), head=False)
+    p.text(x - 14, 346, "h_{L−1}", 14, anchor="end")
+    p.line((x, 330), (x, 250))
+    p.dot(x, 236, "+", radius=12, size=15)
+    p.box(x - 118, 236, 110, 30, "positions E_p", "orange", 13)
+    p.line((x - 63, 236), (x - 13, 236), colour=orange)
+    p.line((x, 224), (x, 200))
+    p.text(x - 14, 212, "q_0", 14, anchor="end")
+    p.box(x, 180, 170, 38, "block L: queries", "purple", 14)
+    p.line((x, 161), (x, 140))
+    p.text(x - 14, 150, "q_1", 14, anchor="end")
+    p.box(x, 120, 170, 38, "block L again", "purple", 14)
+    p.line((x, 101), (x, 84))
+    p.box(x, 66, 190, 34, "softmax, masked tokens", "green", 14)
+    p.line((x, 318), (812, 318), (812, 120), (x + 86, 120), colour=purple, width=2)
+    p.line((812, 180), (x + 86, 180), colour=purple, width=2)
+    p.text(822, 232, "keys and", 13, GREY, "start")
+    p.text(822, 250, "values", 13, GREY, "start")
+    p.text(560, 510, "Tasks read block L once, with queries of h_{L−1}.", 13, GREY, "start")
+    return p
+
+
 def convs2s() -> Picture:
     """Gated convolutions that read and write, with attention in every decoder layer."""
     p = Picture(900, 520, "ConvS2S: gated convolutions and attention in every layer")
@@ -666,7 +730,7 @@ def beam() -> Picture:
 
 
 PICTURES: list[Callable[[], Picture]] = [
-    ngram, window, rnn, gru, lstm, bilm, gpt, seq2seq, transformer, convs2s, bytenet, beam,
+    ngram, window, rnn, gru, lstm, bilm, gpt, seq2seq, transformer, deberta, convs2s, bytenet, beam,
 ]  # fmt: skip
 
 
