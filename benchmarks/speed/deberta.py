@@ -11,6 +11,7 @@ distances in buckets.
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from dataclasses import replace
 from functools import partial
@@ -87,6 +88,7 @@ def main() -> None:
                 },
                 marks=(Mark("ours", peer, 1.6), Mark("ours with its mask decoder", peer)),
                 flops=flops(vocabulary),
+                facts={"load": round(os.getloadavg()[0], 1)},
             ),
             rounds,
             partial(agree_without_decoder, peer),

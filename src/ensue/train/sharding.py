@@ -179,7 +179,7 @@ def shard_units(model: nn.Module) -> list[nn.Module]:
     lists = [one for one in modules if isinstance(one, nn.ModuleList) and not (isinstance(one, Trunk) and one.shares)]
     blocks = [block for module in lists if not any(module is other for other in experts) for block in module]
     owners: dict[Tensor, int] = {}
-    for module in modules:
+    for _, module in model.named_modules(remove_duplicate=False):  # blocks may share a module too
         for parameter in module.parameters(recurse=False):
             owners[parameter] = owners.get(parameter, 0) + 1
     ordered = [module for module in modules if any(module is other for other in (*blocks, *entries))]

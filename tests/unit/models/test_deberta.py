@@ -7,11 +7,13 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.kernels.int8 import quantise
+from ensue.models.bert import BERT, BERTConfig
 from ensue.models.deberta import SIZES, DeBERTa, DeBERTaConfig
 from ensue.models.encoder import Encoder
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.nn.layout import Layout
 from ensue.nn.recompute import recompute_blocks
+from ensue.train.sharding import shard_units
 
 TINY = {"vocabulary": 31, "layers": 3, "heads": 2, "hidden": 16, "context": 12, "dropout": 0.0}
 TOKENS = torch.randint(31, (3, 9), generator=torch.Generator().manual_seed(1))
@@ -95,6 +97,14 @@ def test_heads_read_the_body_without_the_decoder(kind):
         assert model.config.dense == "gelu-erf"
         pooled = torch.nn.functional.gelu(model.dense(body(TOKENS, None, LENGTHS).hidden[:, 0]))
         torch.testing.assert_close(logits.flatten(), model.out(pooled).flatten())
+
+
+def test_blocks_that_share_the_vectors_of_distances_are_not_sharded_apart():
+    model = deberta()
+    units = shard_units(model)
+    assert not any(unit is block for unit in units for block in model.body.blocks)
+    apart = BERT(BERTConfig(**TINY))
+    assert sum(unit is block for unit in shard_units(apart) for block in apart.body.blocks) == 3
 
 
 def test_int8_is_near():
