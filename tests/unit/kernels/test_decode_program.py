@@ -438,7 +438,9 @@ def test_sources_of_another_type_are_kept_while_a_program_reads_them(monkeypatch
     for kernel, kind in (("reference", torch.float32), ("auto", torch.float64)):
         with torch.no_grad(), use(kernel, "decode"):
             state = model.start(source)
-            state = replace(state, source=replace(state.source, parts=tuple(one.to(kind) for one in state.source.parts)))
+            state = replace(
+                state, source=replace(state.source, parts=tuple(one.to(kind) for one in state.source.parts))
+            )
             found.append(model(torch.tensor([[1], [2], [3]]), state, want=("last",)).logits)
     assert alive == [True, True]
     torch.testing.assert_close(found[1], found[0], atol=2e-5, rtol=1e-5)
