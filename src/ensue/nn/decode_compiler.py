@@ -269,6 +269,7 @@ class DecodeSteps:
             for rotary in runner.program.rotaries.values()
         }
         blocks, last = cast(tuple[BlockState, ...], state.blocks), self.last
+        crosses = [] if source is None else _source_views(source)  # kept: groups have addresses alone
         if last is not None and source is None and last.by(runner, blocks):
             room, into, spare = last.room, last.spare, _matrices(blocks)
             groups = [(group.rotated(rotations.get(by)), by) for group, by in last.groups]
@@ -278,7 +279,7 @@ class DecodeSteps:
             into, spare = (
                 [new_memory(one) for one in _matrices(blocks)] for _ in range(2)
             )  # of this step and the next
-            groups = self._groups(runner, blocks, into, rotations, source)
+            groups = self._groups(runner, blocks, into, rotations, crosses)
         logits = capped(runner.run_groups(x[:, 0], [group for group, _ in groups]), model.logit_cap)
         clock = clock.after(1)
         after = _advanced(blocks, into, layers, clock)
@@ -296,13 +297,12 @@ class DecodeSteps:
         blocks: Sequence[BlockState],
         into: Sequence[Sums],
         rotations: dict[Any, Any],
-        source: Source | None,
+        crosses: Sequence[CacheView],
     ) -> list[tuple[Group, Rotary | None]]:
-        """The states of all blocks in groups, each with its rotary positions; then the caches of a source."""
-        crosses = [None] * len(blocks) if source is None else _source_views(source)
+        """The states of all blocks in groups, each with its rotary positions, and the caches of a source."""
         caches: list[CacheView] = []
         matrices: list[MatrixView] = []
-        for layer, one, cross in zip(runner.program.layers, blocks, crosses, strict=True):
+        for layer, one, cross in zip(runner.program.layers, blocks, crosses or [None] * len(blocks), strict=True):
             rotation = rotations.get(layer.rotary)
             if isinstance(one, KeyValueCache):
                 caches.append(one.view(rotation))

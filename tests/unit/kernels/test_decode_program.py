@@ -2,6 +2,7 @@
 
 import copy
 import threading
+import weakref
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ from ensue.kernels.kernel import use
 from ensue.kernels.threads import torch_threads
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.transformer import Transformer, TransformerConfig
-from ensue.nn.decode_compiler import _rotation
+from ensue.nn import decode_compiler
+from ensue.nn.decode_compiler import _rotation, _source_views
 from ensue.nn.feed_forward import FeedForward
 from ensue.nn.positions import Rotary
 from ensue.nn.trunk import Clock
@@ -413,6 +415,29 @@ def test_lengths_of_sources_may_be_int32():
             state = model.start(source, torch.tensor([5, 1, 3], dtype=torch.int32))
             found.append(model(torch.tensor([[1], [2], [3]]), state, want=("last",)).logits)
     torch.testing.assert_close(found[1], found[0], atol=2e-5, rtol=1e-5)
+
+
+@needs_threads
+def test_converted_sources_live_until_the_program_has_run(monkeypatch):
+    """Groups of caches have addresses alone."""
+    torch.manual_seed(0)
+    model = Transformer(TransformerConfig(vocabulary=40, source_vocabulary=30, layers=1, hidden=32, heads=2)).eval()
+    run, converted, alive = DecodeRunner.run_groups, [], []
+
+    def watched(self, x, groups):
+        alive.extend(one() is not None for one in converted)
+        return run(self, x, groups)
+
+    def noted(source):
+        views = _source_views(source.map(lambda one: one.double() if one.is_floating_point() else one))
+        converted.extend(weakref.ref(one.keys) for one in views)
+        return views
+
+    monkeypatch.setattr(DecodeRunner, "run_groups", watched)
+    monkeypatch.setattr(decode_compiler, "_source_views", noted)
+    with torch.no_grad():
+        model(torch.tensor([[1], [2]]), model.start(torch.randint(30, (2, 5)), torch.tensor([5, 3])), want=("last",))
+    assert alive == [True]
 
 
 @needs_threads
