@@ -302,7 +302,8 @@ class DecodeSteps:
         """The states of all blocks in groups, each with its rotary positions, and the caches of a source."""
         caches: list[CacheView] = []
         matrices: list[MatrixView] = []
-        for layer, one, cross in zip(runner.program.layers, blocks, crosses or [None] * len(blocks), strict=True):
+        others: Sequence[CacheView | None] = crosses or [None] * len(blocks)
+        for layer, one, cross in zip(runner.program.layers, blocks, others, strict=True):
             rotation = rotations.get(layer.rotary)
             if isinstance(one, KeyValueCache):
                 caches.append(one.view(rotation))
