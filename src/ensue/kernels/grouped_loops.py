@@ -91,13 +91,13 @@ def decode_groups(a: Any) -> None:
     offsets = carray(pointer(a[8]), (P, G, LANES), np.float32)
     out = carray(pointer(a[9]), (P, LANES, inputs), np.float32)
     space = np.empty(LANES * LANES, np.uint8)
-    here = np.int64(space.ctypes.data)
     p = next_chunk(a)
     while p < P:
         for g in range(G):
             number = p * G + g
             shares = a[7] + 4 * LANES * number, a[8] + 4 * LANES * number if a[5] else 0
             for i in range(0, whole, LANES):
+                here = np.int64(space.ctypes.data)  # asked for inside the loop: numba frees arrays after their last use
                 codes = a[6] + LANES * bits * (number * group + i) // 8
                 to = a[9] + 4 * (p * LANES * inputs + g * group + i), inputs
                 if bits == 4:
