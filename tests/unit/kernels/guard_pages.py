@@ -160,15 +160,15 @@ def install(patch: pytest.MonkeyPatch) -> None:
         return workspace if len(workspace) == size else guarded(size)
 
     weight, run, group = decode_program.DecodeProgram._weight, decode_runner.DecodeRunner.run_groups, group_caches
-    grouped: list[tuple[Sequence[int], Sequence[Any]]] = []
+    waiting: list[tuple[Sequence[int], Sequence[Any]]] = []
 
     def remembered(numbers: Sequence[int], caches: Sequence[Any]) -> Any:
-        grouped.append((numbers, caches))
+        waiting.append((numbers, caches))
         return group(numbers, caches)
 
     def views(self: Any, x: Tensor, groups: Any) -> Tensor:
         """Caches and matrices are copied to guarded memory for the run, and back."""
-        numbers, caches = grouped.pop() if grouped else ((), ())
+        numbers, caches = waiting.pop() if waiting else ((), ())
         held = [(one.keys, one.values) for one in caches]
         for one in caches:
             one.keys, one.values = copied(one.keys.contiguous()), copied(one.values.contiguous())
