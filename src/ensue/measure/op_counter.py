@@ -242,7 +242,7 @@ def _recurrent_steps(arguments: tuple[Any, ...]) -> int:
 
 
 CAUSAL, SPAN, QUERIES = 4, 5, 11
-"""Where direction, span and queries are in the arguments of blocked attention; each tensor is followed by its stride."""
+"""Where direction, span and queries are in the arguments of blocked attention; tensors are followed by strides."""
 LOOPS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "attend": partial(_short_attention, 2),
     "attend_backward": partial(_short_attention, 4),
