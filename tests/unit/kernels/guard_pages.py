@@ -60,7 +60,7 @@ def guarded(size: int, at_end: bool = True) -> Tensor:
         if LIBC.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0):  # PROT_NONE
             raise OSError(ctypes.get_errno(), "mprotect")
     offset = PAGE + pages * PAGE - size if at_end else PAGE
-    with torch.inference_mode(False):
+    with torch.inference_mode(False), torch.device("cpu"):
         return torch.frombuffer(region, dtype=torch.uint8, count=size, offset=offset) if size else torch.empty(0)
 
 
@@ -153,7 +153,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "run", wrapped)
 
     def buffer(program: decode_program.DecodeProgram, width: int) -> Tensor:
-        program.buffers.append(copied(torch.zeros(program.rows, width, dtype=torch.float32)))
+        program.buffers.append(copied(torch.zeros(program.rows, width, dtype=torch.float32, device="cpu")))
         return program.buffers[-1]
 
     def at_least(workspace: Tensor, size: int) -> Tensor:
@@ -194,7 +194,11 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decode_program.DecodeProgram, "buffer", buffer)
     patch.setattr(decode_program.DecodeProgram, "_weight", lambda self, one: weight(self, copied(one.detach())))
     patch.setattr(decode_runner, "_at_least", at_least)
-    patch.setattr(decode_runner, "_output", lambda rows, width: copied(torch.empty(rows, width, dtype=torch.float32)))
+    patch.setattr(
+        decode_runner,
+        "_output",
+        lambda rows, width: copied(torch.empty(rows, width, device="cpu", dtype=torch.float32)),
+    )
     patch.setattr(decode_runner.DecodeRunner, "run_groups", views)
     patch.setattr(decode_runner, "group_caches", remembered)
     patch.setattr(decode_compiler, "group_caches", remembered)
