@@ -60,10 +60,9 @@ def attend(
 ) -> Tensor:
     """softmax(Q Kᵀ / √d) V of padded rows, (B, T, D), each weight dropped with probability ``dropout``.
 
-    Row b sees its first ``sizes[b]`` keys; with ``causal`` no token sees one after it, and with a ``span`` too, which
-    needs rows of equal size, none that is ``span`` or more positions before it.
+    Row b sees its first ``sizes[b]`` keys; with ``causal`` no token sees one after it, and with a ``span`` none that is
+    ``span`` or more positions before it or after it.
     """
-    assert not span or (causal and sizes is None)
     (B, T), S = parts[0].shape[:2], parts[-1].shape[1]
     off, seed = (limit(dropout), new_seed()) if dropout else (0, 0)
     rows = AttentionRows.padded(B, T, S, sizes)
@@ -91,7 +90,7 @@ def reference(
     if causal:
         masked = masked | torch.ones(T, S, dtype=torch.bool).triu(1)
     if span:
-        masked = masked | torch.ones(T, S, dtype=torch.bool).tril(-span)
+        masked = masked | ((torch.arange(T)[:, None] - torch.arange(S)).abs() >= span)
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
     weights = scores.masked_fill(masked, float("-inf")).softmax(-1).masked_fill(masked, 0.0)
     if off:

@@ -58,28 +58,33 @@ def begin_of(first: int, span: int) -> int:
 
 
 @inner
-def hide_far(p: Floats, first: int, count: int, span: int) -> None:
-    """−∞ for scores, (S, BLOCK), of keys that are ``span`` or more positions before the query.
+def hide_far(p: Floats, first: int, count: int, size: int, causal: int, span: int) -> None:
+    """−∞ for scores, (S, BLOCK), of keys that are ``span`` or more positions from the query.
 
-    Columns from ``count`` on are no queries; they keep something to see, or they would be NaN.
+    Columns from ``count`` on see no key; they keep something to see, or they would be NaN.
     """
-    for s in range(max(0, first + count - span)):
+    for s in range(max(0, min(size, first + count - span))):
         for i in range(max(0, s + span - first), count):
             p[s, i] = -np.inf
+    if not causal:
+        for s in range(max(0, first + span), size):
+            for i in range(min(count, s - span - first + 1)):
+                p[s, i] = -np.inf
 
 
 @inner
-def block_weights(
-    p: Floats, keys: Floats, transposed: Floats, first: int, count: int, size: int, causal: int, span: int
-) -> None:
-    """Pᵀ of a block of ``count`` queries, of which the first is number ``first``, over its first ``size`` keys."""
+def block_weights(p: Floats, keys: Floats, transposed: Floats, block: Any, causal: int, span: int) -> None:
+    """Pᵀ of a block of queries (see ``block_of``); queries from ``real`` on see no key."""
+    _, size, first, real = block
     matmul(matrix(p), as_left(matrix(keys)), matrix(transposed), len(p), p.shape[1], len(transposed))
     if span:
-        hide_far(p, first, count, span)
+        hide_far(p, first, real, size, causal, span)
     scale = f32(1 / (np.sqrt(len(transposed)) * np.log(2)))
     for column in range(0, p.shape[1], LANES):
         softmax_columns(matrix(p), size, column, first, causal, scale)
     p[size:] = f32(0)
+    if span:
+        p[:, real:] = f32(0)
 
 
 @inner
@@ -101,9 +106,17 @@ def multiply(x: Floats, y: Floats) -> None:
 
 
 @inner
-def seen_of(row: Any, first: int, wide: int, causal: int) -> int:
-    """How many keys a block of queries from ``first`` on sees, some of them only its last."""
-    return int(min(row[4], first + wide)) if causal else int(row[4])
+def block_of(row: Any, first: int, causal: int, span: int) -> Any:
+    """Of a block of queries from ``first`` on: its first key, how many keys from there on it sees (some of them only
+    one query), its first query counted from that key, and how many of its queries see any."""
+    count, end, begin = min(BLOCK, row[1] - first), row[4], begin_of(first, span)
+    if causal:
+        end = min(end, first + count)
+    elif span:
+        end = min(end, first + count + span - 1)
+    real = min(count, row[4] + span - 1 - first) if span else count
+    size = end - begin if real > 0 else 0
+    return begin, size, first - begin, real
 
 
 @inner
@@ -133,15 +146,14 @@ def attend_blocks(a: Any) -> None:
         copy_in(head(key, row[2], h // (H // G), d), keys, row[3])
         copy_in(head(value, row[2], h // (H // G), d), values, row[3])
         for first in range(0, row[1], BLOCK):
-            count = min(BLOCK, row[1] - first)
-            begin = begin_of(first, span)
-            size = seen_of(row, first, count, causal) - begin
+            count, block = min(BLOCK, row[1] - first), block_of(row, first, causal, span)
+            begin, size = block[0], block[1]
             p = weights[: whole_rows(size)]
             if size == 0:
                 result[:] = f32(0)
             else:
                 transpose(head(query, row[0] + first, h, d), transposed, count)
-                block_weights(p, keys[begin:], transposed, first - begin, count, size, causal, span)
+                block_weights(p, keys[begin:], transposed, block, causal, span)
                 if off:
                     word = first_word(unit, first, most, longest) + begin * EACH
                     block_mask(mask[: len(p)], words, seed, word, off)
@@ -178,11 +190,10 @@ def attend_blocks_backward(a: Any) -> None:
         by_keys[:] = f32(0)
         by_values[:] = f32(0)
         blocks = (row[1] + BLOCK - 1) // BLOCK
-        for block in range(H // G * blocks):  # of all query heads that share these keys
-            h, first = g * (H // G) + block // blocks, block % blocks * BLOCK
-            count = min(BLOCK, row[1] - first)
-            begin = begin_of(first, span)
-            size = seen_of(row, first, count, causal) - begin
+        for number in range(H // G * blocks):  # of all query heads that share these keys
+            h, first = g * (H // G) + number // blocks, number % blocks * BLOCK
+            count, block = min(BLOCK, row[1] - first), block_of(row, first, causal, span)
+            begin, size = block[0], block[1]
             if size == 0:
                 queries[:] = f32(0)
                 copy_out(queries, head(by_query, row[0] + first, h, d), count)
@@ -192,7 +203,7 @@ def attend_blocks_backward(a: Any) -> None:
             copy_in(head(above, row[0] + first, h, d), by_y, count)
             transpose(matrix(queries), transposed, BLOCK)
             transpose(matrix(by_y), above_transposed, BLOCK)
-            block_weights(p, keys[begin:], transposed, first - begin, count, size, causal, span)
+            block_weights(p, keys[begin:], transposed, block, causal, span)
             matmul(matrix(by), as_left(matrix(values[begin:])), matrix(above_transposed), len(p), BLOCK, d)
             if off:
                 word = first_word(b * H + h, first, most, longest) + begin * EACH

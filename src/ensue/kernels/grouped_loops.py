@@ -93,11 +93,11 @@ def decode_groups(a: Any) -> None:
     space = np.empty(LANES * LANES, np.uint8)
     p = next_chunk(a)
     while p < P:
+        here = np.int64(space.ctypes.data)  # within the loop: an array is freed after the last line that names it
         for g in range(G):
             number = p * G + g
             shares = a[7] + 4 * LANES * number, a[8] + 4 * LANES * number if a[5] else 0
             for i in range(0, whole, LANES):
-                here = np.int64(space.ctypes.data)  # asked for inside the loop: numba frees arrays after their last use
                 codes = a[6] + LANES * bits * (number * group + i) // 8
                 to = a[9] + 4 * (p * LANES * inputs + g * group + i), inputs
                 if bits == 4:
