@@ -86,7 +86,8 @@ class LabelSettings(DataSettings):
     labels: tuple[str, ...] = ()
     """The labels in their order; empty means those of the examples, sorted alphabetically or as numbers."""
     length: int = 0
-    """The most tokens of a row, with special tokens; longer texts are cut. 0 means the model's context, at most 256."""
+    """The most tokens of a row, with special tokens; longer texts are cut. 0 means the model's context, of a
+    pre-trained model at most 256."""
     stride: int = 0
     """How many tokens the windows of a long passage have in common (answer); 0 means a third of the length."""
     eval_examples: int = 0
