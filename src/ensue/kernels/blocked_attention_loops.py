@@ -1,5 +1,6 @@
 """Attention within rows of any length, compiled like ensue.kernels.elementwise_loops: a block of queries at a time,
-whose weights are computed again in the backward pass.
+whose weights are computed again in the backward pass. A table (H, T + S − 1) may hold what a head adds to scores by the
+distance of a query from a key, from 1 − S to T − 1; its gradient is summed up row by row, (B, H, T + S − 1).
 
 Legend: B rows, T queries, S keys, M tokens of all rows, H heads, G key–value heads, d head width, D = H·d. A matrix
 is an address and how far its rows are apart, in numbers. A loop is given ``a``, the row of numbers that
@@ -69,14 +70,48 @@ def hide_far(p: Floats, first: int, count: int, span: int) -> None:
 
 
 @inner
+def root_of(d: int, unscaled: int) -> Any:
+    """What scores are divided by: √d, or 1."""
+    return 1.0 if unscaled else np.sqrt(d)
+
+
+@inner
+def distances_of(table: int, head: int, size: int) -> Floats:
+    """What a head adds to scores, by distance, of a table (H, size); nothing without a table."""
+    row: Floats = carray(pointer(table + 4 * head * size), (size if table else 0,), np.float32)
+    return row
+
+
+@inner
+def add_distances(p: Floats, by_distance: Floats, at: int, count: int, size: int, root: float) -> None:
+    """Add to scores, (S, BLOCK), before they are divided; ``at`` is where query 0 and key 0 have their entry."""
+    share = f32(root)
+    for s in range(size):
+        for i in range(count):
+            p[s, i] += by_distance[at + i - s] * share
+
+
+@inner
+def sum_distances(by: Floats, sums: Floats, at: int, count: int, size: int, root: float) -> None:
+    """The gradient of ``add_distances``, added to what is there."""
+    share = f32(root)
+    for s in range(size):
+        for i in range(count):
+            sums[at + i - s] += by[s, i] * share
+
+
+@inner
 def block_weights(
-    p: Floats, keys: Floats, transposed: Floats, first: int, count: int, size: int, causal: int, span: int
+    p: Floats, keys: Floats, transposed: Floats, by_distance: Floats, at: int, where: Any, root: float
 ) -> None:
     """Pᵀ of a block of ``count`` queries, of which the first is number ``first``, over its first ``size`` keys."""
+    first, count, size, causal, span = where
     matmul(matrix(p), as_left(matrix(keys)), matrix(transposed), len(p), p.shape[1], len(transposed))
+    if len(by_distance):
+        add_distances(p, by_distance, at, count, size, root)
     if span:
         hide_far(p, first, count, span)
-    scale = f32(1 / (np.sqrt(len(transposed)) * np.log(2)))
+    scale = f32(1 / (root * np.log(2)))
     for column in range(0, p.shape[1], LANES):
         softmax_columns(matrix(p), size, column, first, causal, scale)
     p[size:] = f32(0)
@@ -119,6 +154,7 @@ def attend_blocks(a: Any) -> None:
     B, H, d, G, causal, span, most, longest, seed, off = a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11]
     rows = carray(pointer(a[12]), (B, 6), np.int64)
     query, key, value, out = two(a, 13), two(a, 15), two(a, 17), two(a, 19)
+    root, table, distances = root_of(d, a[21]), a[22], most + longest - 1
     S = whole_rows(longest)
     keys, values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
     transposed, result = np.empty((d, BLOCK), np.float32), np.empty((BLOCK, d), np.float32)
@@ -130,6 +166,7 @@ def attend_blocks(a: Any) -> None:
     unit = next_chunk(a)
     while unit < B * H:
         row, h = rows[unit // H], unit % H
+        by_distance = distances_of(table, h, distances)
         copy_in(head(key, row[2], h // (H // G), d), keys, row[3])
         copy_in(head(value, row[2], h // (H // G), d), values, row[3])
         for first in range(0, row[1], BLOCK):
@@ -141,7 +178,8 @@ def attend_blocks(a: Any) -> None:
                 result[:] = f32(0)
             else:
                 transpose(head(query, row[0] + first, h, d), transposed, count)
-                block_weights(p, keys[begin:], transposed, first - begin, count, size, causal, span)
+                where = (first - begin, count, size, causal, span)
+                block_weights(p, keys[begin:], transposed, by_distance, first - begin + longest - 1, where, root)
                 if off:
                     word = first_word(unit, first, most, longest) + begin * EACH
                     block_mask(mask[: len(p)], words, seed, word, off)
@@ -158,6 +196,7 @@ def attend_blocks_backward(a: Any) -> None:
     rows = carray(pointer(a[12]), (B, 6), np.int64)
     query, key, value, above = two(a, 13), two(a, 15), two(a, 17), two(a, 19)
     by_query, by_key, by_value = two(a, 21), two(a, 23), two(a, 25)
+    root, table, sums, distances = root_of(d, a[27]), a[28], a[29], most + longest - 1
     S = whole_rows(longest)
     keys, values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
     by_keys, by_values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
@@ -168,7 +207,7 @@ def attend_blocks_backward(a: Any) -> None:
         np.empty((S, BLOCK), np.float32),
         np.empty((S, BLOCK), np.float32),
     )
-    words, scale = np.empty(EACH, np.uint64), f32(1 / np.sqrt(d))
+    words, scale = np.empty(EACH, np.uint64), f32(1 / root)
     unit = next_chunk(a)
     while unit < B * G:
         b, g = unit // G, unit % G
@@ -182,6 +221,7 @@ def attend_blocks_backward(a: Any) -> None:
             h, first = g * (H // G) + block // blocks, block % blocks * BLOCK
             count = min(BLOCK, row[1] - first)
             begin = begin_of(first, span)
+            at = first - begin + longest - 1
             size = seen_of(row, first, count, causal) - begin
             if size == 0:
                 queries[:] = f32(0)
@@ -192,13 +232,16 @@ def attend_blocks_backward(a: Any) -> None:
             copy_in(head(above, row[0] + first, h, d), by_y, count)
             transpose(matrix(queries), transposed, BLOCK)
             transpose(matrix(by_y), above_transposed, BLOCK)
-            block_weights(p, keys[begin:], transposed, first - begin, count, size, causal, span)
+            where = (first - begin, count, size, causal, span)
+            block_weights(p, keys[begin:], transposed, distances_of(table, h, distances), at, where, root)
             matmul(matrix(by), as_left(matrix(values[begin:])), matrix(above_transposed), len(p), BLOCK, d)
             if off:
                 word = first_word(b * H + h, first, most, longest) + begin * EACH
                 block_mask(mask[: len(p)], words, seed, word, off)
                 multiply(by, mask)
             softmax_backward(p, by, scale)
+            if table:
+                sum_distances(by, distances_of(sums, b * H + h, distances), at, count, size, root)
             if off:
                 multiply(p, mask)
             matmul_add(matrix(by_keys[begin:]), as_left(matrix(by)), matrix(queries), len(p), d, BLOCK)
