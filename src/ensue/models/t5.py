@@ -18,7 +18,6 @@ Legend: N sentences, S source time, B rows, T target time, D width, V vocabulary
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -86,7 +85,8 @@ PAPER: dict[str, Any] = {
     "train.schedule": "inverse-sqrt",
     "train.warmup": 10_000,
     "train.steps": 524_288,
-    "train.batch_tokens": 65_536,
+    "train.batch": 128,
+    "context": 512,
     "tokenizer.kind": "unigram",
     "tokenizer.vocabulary": 32_128,
 }
@@ -114,6 +114,7 @@ class T5(EncoderDecoder):
 
     Config = T5Config
     task = "spans"
+    more_tasks: ClassVar[tuple[str, ...]] = ("translation",)
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {**SMALL, "dropout": 0.0},
         "v1.1": {**SMALL, **NEWER, "inner": 336},
@@ -160,13 +161,6 @@ class T5(EncoderDecoder):
                 module.weight.data[: config.heads * wide] *= wide**-0.5
             elif name.endswith("cross.query"):
                 module.weight.data *= wide**-0.5
-
-    @staticmethod
-    def task_of(files: Sequence[str]) -> str:
-        """The task that data is for: pairs of texts, or text to fill in spans of."""
-        from ensue.data.pair_files import hold_pairs
-
-        return "translation" if hold_pairs(files) else "spans"
 
     def first(self, end: int) -> int:
         """The token before a target's first."""

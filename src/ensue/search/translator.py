@@ -17,6 +17,7 @@ import torch
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.tokenizers.protocol import Tokenizer
+from ensue.models.conditional import ConditionalModel
 from ensue.search.beam import Search, beam_search
 from ensue.search.hypotheses import Hypothesis, SearchResult
 
@@ -56,9 +57,16 @@ class Translation:
 class Translator:
     """A model, or an ensemble, with a source and a target tokenizer."""
 
-    def __init__(self, model: Any, source_tokenizer: Tokenizer, tokenizer: Tokenizer, longest: int = 0) -> None:
+    def __init__(
+        self, model: Any, source_tokenizer: Tokenizer, tokenizer: Tokenizer, longest: int = 0, prefix: str = ""
+    ) -> None:
+        """``prefix`` is put before every source that does not begin with it."""
         self.model, self.source_tokenizer, self.tokenizer = model, source_tokenizer, tokenizer
         self.longest: int = longest or model.config.context
+        self.prefix = prefix
+        of = getattr(model, "models", (model,))[0]  # of an ensemble
+        self.first: int = of.first(tokenizer.end) if isinstance(of, ConditionalModel) else tokenizer.end
+        """The token before a translation's first."""
 
     def translate(
         self,
@@ -124,6 +132,7 @@ class Translator:
 
     def encode(self, text: str) -> np.ndarray:
         """Return the tokens of a source, with the end token."""
+        text = text if text.startswith(self.prefix) else self.prefix + text
         return np.concatenate([self.source_tokenizer.encode(text), [self.source_tokenizer.end]]).astype(np.int64)
 
     def _cut(self, ids: np.ndarray) -> np.ndarray:
@@ -187,7 +196,7 @@ class Translator:
             found = beam_search(
                 self.model,
                 state,
-                self.tokenizer.end,
+                self.first,
                 end=self.tokenizer.end,
                 longest=(2 * lengths + SLACK).clamp(min=how.shortest + 1).clamp(max=min(self.longest, most)),
                 how=how,
