@@ -5,9 +5,9 @@
     target    <extra_id_0> for inviting <extra_id_1> last </s>
 
 A text is cut into rows of equal length, across the ends of documents. Every row loses the same share of its tokens in
-the same number of spans, so sources are all equally long, and so are targets: there is no padding. The lengths of spans,
-and of what is between them, are a random division of their totals. The rows of a batch and their spans are a pure
-function of (seed, step).
+the same number of spans, so sources are all equally long, and so are targets: there is no padding. The lengths of
+spans, and of what is between them, are a random division of their totals. The rows of a batch and their spans are a
+pure function of (seed, step).
 
 Legend: B rows, R tokens of a row of text, n tokens that are left out, k spans.
 """

@@ -53,6 +53,13 @@ def copy_out(x: Floats, to: Any, count: int) -> None:
 
 
 @inner
+def copy_transposed(x: Any, into: Floats, transposed: Floats, count: int) -> None:
+    """``copy_in``, and the same transposed."""
+    copy_in(x, into, count)
+    transpose(matrix(into), transposed, BLOCK)
+
+
+@inner
 def begin_of(first: int, span: int) -> int:
     """The first key that a block of queries from ``first`` on sees, rounded down to whole rows; 0 without a span."""
     return int(max(0, first - span + 1) // ROWS * ROWS) if span else 0
@@ -92,8 +99,9 @@ def add_distances(p: Floats, by_distance: Floats, at: int, count: int, size: int
 
 
 @inner
-def sum_distances(by: Floats, sums: Floats, at: int, count: int, size: int, root: float) -> None:
+def sum_distances(by: Floats, sums: Floats, where: Any, root: float) -> None:
     """The gradient of ``add_distances``, added to what is there."""
+    _, count, size, _, _, at = where
     share = f32(root)
     for s in range(size):
         for i in range(count):
@@ -101,11 +109,12 @@ def sum_distances(by: Floats, sums: Floats, at: int, count: int, size: int, root
 
 
 @inner
-def block_weights(
-    p: Floats, keys: Floats, transposed: Floats, by_distance: Floats, at: int, where: Any, root: float
-) -> None:
-    """Pᵀ of a block of ``count`` queries, of which the first is number ``first``, over its first ``size`` keys."""
-    first, count, size, causal, span = where
+def block_weights(p: Floats, keys: Floats, transposed: Floats, by_distance: Floats, where: Any, root: float) -> None:
+    """Pᵀ of a block of ``count`` queries, of which the first is number ``first``, over its first ``size`` keys.
+
+    ``at`` is where query 0 and key 0 have their entry in a table of distances.
+    """
+    first, count, size, causal, span, at = where
     matmul(matrix(p), as_left(matrix(keys)), matrix(transposed), len(p), p.shape[1], len(transposed))
     if len(by_distance):
         add_distances(p, by_distance, at, count, size, root)
@@ -178,8 +187,8 @@ def attend_blocks(a: Any) -> None:
                 result[:] = f32(0)
             else:
                 transpose(head(query, row[0] + first, h, d), transposed, count)
-                where = (first - begin, count, size, causal, span)
-                block_weights(p, keys[begin:], transposed, by_distance, first - begin + longest - 1, where, root)
+                where = (first - begin, count, size, causal, span, first - begin + longest - 1)
+                block_weights(p, keys[begin:], transposed, by_distance, where, root)
                 if off:
                     word = first_word(unit, first, most, longest) + begin * EACH
                     block_mask(mask[: len(p)], words, seed, word, off)
@@ -210,8 +219,7 @@ def attend_blocks_backward(a: Any) -> None:
     words, scale = np.empty(EACH, np.uint64), f32(1 / root)
     unit = next_chunk(a)
     while unit < B * G:
-        b, g = unit // G, unit % G
-        row = rows[b]
+        b, g, row = unit // G, unit % G, rows[unit // G]
         copy_in(head(key, row[2], g, d), keys, row[3])
         copy_in(head(value, row[2], g, d), values, row[3])
         by_keys[:] = f32(0)
@@ -221,19 +229,16 @@ def attend_blocks_backward(a: Any) -> None:
             h, first = g * (H // G) + block // blocks, block % blocks * BLOCK
             count = min(BLOCK, row[1] - first)
             begin = begin_of(first, span)
-            at = first - begin + longest - 1
             size = seen_of(row, first, count, causal) - begin
             if size == 0:
                 queries[:] = f32(0)
                 copy_out(queries, head(by_query, row[0] + first, h, d), count)
                 continue
             p, by = weights[: whole_rows(size)], scores[: whole_rows(size)]
-            copy_in(head(query, row[0] + first, h, d), queries, count)
-            copy_in(head(above, row[0] + first, h, d), by_y, count)
-            transpose(matrix(queries), transposed, BLOCK)
-            transpose(matrix(by_y), above_transposed, BLOCK)
-            where = (first - begin, count, size, causal, span)
-            block_weights(p, keys[begin:], transposed, distances_of(table, h, distances), at, where, root)
+            copy_transposed(head(query, row[0] + first, h, d), queries, transposed, count)
+            copy_transposed(head(above, row[0] + first, h, d), by_y, above_transposed, count)
+            where = (first - begin, count, size, causal, span, first - begin + longest - 1)
+            block_weights(p, keys[begin:], transposed, distances_of(table, h, distances), where, root)
             matmul(matrix(by), as_left(matrix(values[begin:])), matrix(above_transposed), len(p), BLOCK, d)
             if off:
                 word = first_word(b * H + h, first, most, longest) + begin * EACH
@@ -241,7 +246,7 @@ def attend_blocks_backward(a: Any) -> None:
                 multiply(by, mask)
             softmax_backward(p, by, scale)
             if table:
-                sum_distances(by, distances_of(sums, b * H + h, distances), at, count, size, root)
+                sum_distances(by, distances_of(sums, b * H + h, distances), where, root)
             if off:
                 multiply(p, mask)
             matmul_add(matrix(by_keys[begin:]), as_left(matrix(by)), matrix(queries), len(p), d, BLOCK)

@@ -7,8 +7,8 @@
     Block: z + Mix(RMSNorm(z)) and so on; FFN(z) = W_2 relu(W_1 z)   v1.1: W_2 (gelu(W_g z) ∘ W_1 z)
 
 No layer has a bias. Attention is not scaled by √d; where a token stands is a learnt bias of scores for each bucket of
-distances, which the layers of a stack share (``ensue.nn.mixers.relative``). Dropout is on embeddings, attention weights,
-inside and after every part, and after the last norm.
+distances, which the layers of a stack share (``ensue.nn.mixers.relative``). Dropout is on embeddings, attention
+weights, inside feed-forward networks, after every part, and after the last norm.
 
 It is pre-trained to fill in spans of a text that sentinels stand for (``ensue.data.spans``), then trained on pairs of
 texts: a prefix of the source says which task it is.
@@ -44,8 +44,8 @@ class T5Config(ConditionalConfig, TrunkConfig):
     context: int = 512
     """Maximum length in tokens, source or target, of training; longer sources are cut."""
     tied: str = "all"
-    """Weight sharing: all (source, target and output, which is then scaled by 1/√hidden; v1.0) or embeddings (source and
-    target; v1.1)."""
+    """Weight sharing: all (source, target and output, which is then scaled by 1/√hidden; v1.0) or embeddings (source
+    and target; v1.1)."""
     ties: ClassVar[tuple[str, ...]] = ("all", "embeddings")
     attention: str = "relative:buckets=32:distance=128"
     """What mixes positions: relative, with its number of buckets and the largest distance that they tell apart; `ensue

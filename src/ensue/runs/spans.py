@@ -36,8 +36,9 @@ class SpanRun(TranslationRun):
     @staticmethod
     def score_lines(score: Mapping[str, Any]) -> list[str]:
         """The loss and accuracy of tokens that were left out."""
+        span, unigram = score["span_loss"], score["unigram_loss"]
         return [
-            f"span loss {score['span_loss']:.4f} nats per token left out (unigram baseline: {score['unigram_loss']:.4f})",
+            f"span loss {span:.4f} nats per token left out (unigram baseline: {unigram:.4f})",
             f"loss {score['loss']:.4f} nats per target token · accuracy {score['accuracy']:.1%}",
             f"{score['lost']:,} tokens left out of {score['rows']:,} rows",
         ]

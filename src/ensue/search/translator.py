@@ -17,7 +17,6 @@ import torch
 from ensue.core.errors import InputError
 from ensue.core.events import Report, silent
 from ensue.data.tokenizers.protocol import Tokenizer
-from ensue.models.conditional import ConditionalModel
 from ensue.search.beam import Search, beam_search
 from ensue.search.hypotheses import Hypothesis, SearchResult
 
@@ -64,8 +63,8 @@ class Translator:
         self.model, self.source_tokenizer, self.tokenizer = model, source_tokenizer, tokenizer
         self.longest: int = longest or model.config.context
         self.prefix = prefix
-        of = getattr(model, "models", (model,))[0]  # of an ensemble
-        self.first: int = of.first(tokenizer.end) if isinstance(of, ConditionalModel) else tokenizer.end
+        begin = getattr(getattr(model, "models", (model,))[0], "first", None)  # of an ensemble its first member's
+        self.first: int = tokenizer.end if begin is None else begin(tokenizer.end)
         """The token before a translation's first."""
 
     def translate(

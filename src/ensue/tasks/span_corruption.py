@@ -70,7 +70,9 @@ def choose_sentinel_tokenizer(
     if size > MAX_FIT_BYTES:
         parts = sample_parts(parts, MAX_FIT_BYTES / size)
         if notes is not None:
-            notes.append(f"the {kind} tokenizer is fitted to {MAX_FIT_BYTES / size:.0%} of the text, evenly from all of it")
+            notes.append(
+                f"the {kind} tokenizer is fitted to {MAX_FIT_BYTES / size:.0%} of the text, evenly from all of it"
+            )
     most = settings.vocabulary or (LARGE_VOCABULARY if size >= LARGE_TEXT else VOCABULARY)
     return fit_sentinel_tokenizer(kind, (text for text, _, _ in parts), most, settings.min_count or 2)
 

@@ -237,7 +237,9 @@ class TranslationTask(Task):
         if settings.model.get("tied") == "auto":
             facts["tied"] = "all" if corpus.joint else "target"
         elif (tied := settings.model.get("tied")) in ("all", "embeddings") and not corpus.joint:
-            raise InputError(f"tied = {tied!r} needs one vocabulary for both languages", hint="use tokenizer.joint=true")
+            raise InputError(
+                f"tied = {tied!r} needs one vocabulary for both languages", hint="use tokenizer.joint=true"
+            )
         return facts
 
     def complete_settings(self, settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Settings:

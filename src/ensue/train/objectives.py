@@ -115,9 +115,7 @@ class ExpectedReward:
         return [[hypothesis.tokens for hypothesis in result.hypotheses] for result in results]
 
 
-def _decoder_batch(
-    rows: list[list[int]], first: int, end: int, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
+def _decoder_batch(rows: list[list[int]], first: int, end: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Return a decoder's padded input tokens and targets for token lists, and their lengths."""
     lengths = torch.tensor([len(row) + 1 for row in rows], device=device)
     block = pad_sequence([torch.tensor([first, *row, end]) for row in rows], batch_first=True).to(device)

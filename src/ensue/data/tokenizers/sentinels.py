@@ -83,4 +83,3 @@ def padding_of(tokenizer: TokenizerLike) -> int:
     """Return the token before a target's first: the padding token, or -1 (the end token) if there is none."""
     named: dict[str, int] = getattr(tokenizer, "named", {})
     return named.get(PAD, -1)
-

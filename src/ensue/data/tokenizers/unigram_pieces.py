@@ -1,7 +1,7 @@
 """SentencePiece's Unigram without bytes, in the form of a ``tokenizer.json``: T5 and mT5.
 
-Pieces are of characters, with ``▁`` for a space. A text is normalised first, and a character without a piece is unknown,
-so a text may come back as another one.
+Pieces are of characters, with ``▁`` for a space. A text is normalised first, and a character without a piece is
+unknown, so a text may come back as another one.
 """
 
 from __future__ import annotations
