@@ -205,8 +205,7 @@ def attend_blocks_backward(a: Any) -> None:
     rows = carray(pointer(a[12]), (B, 6), np.int64)
     query, key, value, above = two(a, 13), two(a, 15), two(a, 17), two(a, 19)
     by_query, by_key, by_value = two(a, 21), two(a, 23), two(a, 25)
-    root, table, sums, distances = root_of(d, a[27]), a[28], a[29], most + longest - 1
-    S = whole_rows(longest)
+    root, table, sums, distances, S = root_of(d, a[27]), a[28], a[29], most + longest - 1, whole_rows(longest)
     keys, values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
     by_keys, by_values = np.empty((S, d), np.float32), np.empty((S, d), np.float32)
     transposed, above_transposed = np.empty((d, BLOCK), np.float32), np.empty((d, BLOCK), np.float32)
