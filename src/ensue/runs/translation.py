@@ -12,6 +12,7 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, report_all, silent
+from ensue.core.settings import build
 from ensue.data.labelled import read_texts
 from ensue.data.pair_files import split_tasks
 from ensue.data.posed import TaskForm, pose_texts, task_forms
@@ -84,8 +85,10 @@ class TranslationRun(Run):
     def pair_settings(self) -> PairSettings:
         """How the pairs that it learnt from were read."""
         own = {field.name: self.settings.get(f"data.{field.name}") for field in fields(PairSettings)}
-        given = {name: tuple(one) if isinstance(one, list) else one for name, one in own.items() if one is not None}
-        return PairSettings(**given)
+        settings: PairSettings = build(
+            PairSettings, {name: one for name, one in own.items() if one is not None}, "data."
+        )
+        return settings
 
     @property
     def form(self) -> TaskForm:

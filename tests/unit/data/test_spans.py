@@ -24,7 +24,7 @@ def joined(source, target):
             current = spans[token] = []
         else:
             current.append(token)
-    return [word for token in source for word in (spans[token] if token in spans else [token])]
+    return [word for token in source for word in (spans.get(token, [token]))]
 
 
 @pytest.mark.parametrize("options", [SpanOptions(), SpanOptions(share=0.5, mean=1.0), SpanOptions(share=0.3, mean=9.0)])

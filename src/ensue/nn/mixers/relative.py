@@ -82,7 +82,8 @@ class RelativeAttention(SelfAttention):
         assert past is not None
         if past.fresh:  # all that may be seen was projected just now
             projected = self._projected(x)
-            cache = past.append(*self._heads(projected)[1:], layout.lengths)
+            _, key, value = self._heads(projected)
+            cache = past.append(key, value, layout.lengths)
             y, seen = self._attend((projected,), None, weights)
             return Mixed(linear(self.out, y), cache, seen)
         past = past.separate()
@@ -111,8 +112,8 @@ class RelativeAttention(SelfAttention):
         lengths = None if lengths is None else lengths.clamp(min=1)  # an empty row must see something
         table = self._bias_at(torch.arange(1 - T, T, device=parts[0].device)).T
         dropout = self.dropout if self.training else 0.0
-        how = {"causal": self.causal, "kv_heads": self.kv_heads}
-        y = attend_relative(parts, self.heads, table, lengths, dropout=dropout, **how)
+        causal, kv_heads = self.causal, self.kv_heads
+        y = attend_relative(parts, self.heads, table, lengths, causal=causal, dropout=dropout, kv_heads=kv_heads)
         if not weights:
             return y, None
         steps = torch.arange(T, device=y.device)
