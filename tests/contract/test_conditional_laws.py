@@ -122,7 +122,7 @@ def test_the_laws_hold_in_double_precision(name, values):
 def test_the_laws_hold_on_random_shapes(case, rows, time, places, seed):
     model = build(*case)
     longest = min(places, model.config.context)
-    source = torch.randint(SOURCE, (longest,), generator=torch.Generator().manual_seed(seed))
+    source = torch.randint(model.config.source_vocabulary, (longest,), generator=torch.Generator().manual_seed(seed))
     for found in (*findings(FixedSourceModel(model, source), seed, rows, time), *source_laws(model, seed, longest)):
         assert found.kept, found
 
@@ -203,7 +203,8 @@ def test_weights_survive_saving(name, values, tmp_path):
     for weight in other.parameters():
         torch.nn.init.zeros_(weight)
     other.eval().load_state_dict(load_file(tmp_path / "weights.safetensors"))
-    source, tokens = torch.randint(SOURCE, (2, 5)), torch.randint(VOCABULARY, (2, 6))
+    source = torch.randint(model.config.source_vocabulary, (2, 5))
+    tokens = torch.randint(VOCABULARY, (2, 6))
     assert torch.equal(model(tokens, model.start(source)).logits, other(tokens, other.start(source)).logits)
 
 

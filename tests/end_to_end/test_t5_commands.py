@@ -150,7 +150,7 @@ def test_a_run_becomes_a_folder_and_a_run_again(trained, folder):
     ("arguments", "message"),
     [
         (["fit", "t5", "corpus.txt", "--tokenizer", "word"], "tokenizer with sentinels"),
-        (["fit", "t5", "corpus.txt", "--set", "train.lost=1.5"], "train.lost"),
+        (["fit", "t5", "corpus.txt", "--set", "train.lost=1.5"], "lost = 1.5"),
         (["fit", "t5", "corpus.txt", "--set", "train.length=4"], "too short"),
         (["fit", "t5", "films.tsv", "--set", "data.pose=sing"], "sing"),
         (["fit", "t5", "pairs.tsv", "--set", "data.prefix=a,b"], "data.prefix has 2 values"),
