@@ -81,7 +81,7 @@ class LastNorm(nn.Module):
 
 
 PAPER: dict[str, Any] = {
-    "train.lr": 1e-3,
+    "train.lr": 1e-2,
     "train.schedule": "inverse-sqrt",
     "train.warmup": 10_000,
     "train.steps": 524_288,
@@ -106,7 +106,7 @@ NEWER_SIZES: dict[str, dict[str, Any]] = {
     "t5-v1.1-base": {"layers": 12, "heads": 12, "hidden": 768, "inner": 2048},
     "t5-v1.1-large": {"layers": 24, "heads": 16, "hidden": 1024, "inner": 2816},
 }
-SMALL: dict[str, Any] = {"layers": 3, "heads": 4, "hidden": 128, "inner": 512, "context": 128, "train.lr": 2e-3}
+SMALL: dict[str, Any] = {"layers": 3, "heads": 4, "hidden": 128, "inner": 512, "context": 128, "train.lr": 1e-2}
 
 
 class T5(EncoderDecoder):

@@ -33,6 +33,7 @@ from ensue.tasks.pair_reading import PairSettings, read_parts
 from ensue.tasks.recipes import Recipe
 from ensue.tasks.settings import Settings, TokenizerSettings
 from ensue.tasks.spec import Corpus, Measure, RaceSpec, Task, race_heading
+from ensue.tasks.table import task_name
 from ensue.train.objectives import ExpectedReward, Objective, TranslationLoss
 from ensue.train.ranks import SINGLE, Evaluate, Ranks
 from ensue.train.settings import PairTrainSettings
@@ -179,6 +180,10 @@ class TranslationTask(Task):
         own = super().preset(preset, recipe, initialised)
         rows = own.pop("train.batch", 0)
         return own | ({"train.batch_tokens": rows * int(own["context"])} if rows else {})
+
+    def tuning_settings(self, system: str, flat: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a tenth of the learning rate for a model that another task has trained (Raffel et al., 2020)."""
+        return {"train.lr": flat["train.lr"] / 10} if task_name(system) != self.name and "train.lr" in flat else {}
 
     def suits(self, files: Sequence[str]) -> bool:
         """Return whether files hold pairs."""
