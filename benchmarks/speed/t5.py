@@ -1,6 +1,6 @@
 """Pre-training of ``t5`` against transformers' T5 of the same size, in turns.
 
-python -m benchmarks.speed.t5 [--short]
+python -m benchmarks.speed.t5 [--short] [--size preset|small]
 
 Both do forward, loss, backward, clipping and fused AdamW on the same batches of texts with spans left out, with dropout
 0.1. Theirs gets its labels as its users give them; its attention is the only one it has for T5, in plain operations.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,16 @@ from ensue.exchange.huggingface.t5 import config_from_theirs, weight_map
 from ensue.models.t5 import T5
 from ensue.train.objectives import TranslationLoss
 
-SHAPE = {"d_model": 256, "d_kv": 64, "d_ff": 1024, "num_heads": 4, "num_layers": 4, "dropout_rate": 0.1}
+SIZES: dict[str, dict[str, Any]] = {
+    "preset": {"d_model": 128, "d_kv": 32, "d_ff": 512, "num_heads": 4, "num_layers": 3, "length": 128, "rows": 32},
+    "small": {"d_model": 256, "d_kv": 64, "d_ff": 1024, "num_heads": 4, "num_layers": 4, "length": 256, "rows": 16},
+}
+"""The shape of the default preset, and a larger one, of whose time more is products of matrices."""
 FORMS = {
     "v1.0": {"feed_forward_proj": "relu", "tie_word_embeddings": True},
     "v1.1": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
 }
-LENGTH, ROWS, VOCABULARY = 256, 16, 8192
+VOCABULARY, DROPOUT = 8192, 0.1
 END, FIRST = 1, 0
 PEER = f"transformers {transformers.__version__} T5ForConditionalGeneration"
 
@@ -48,12 +53,13 @@ def as_ours(model: Any) -> T5:
     return own
 
 
-def batches() -> SpanBatches:
+def batches(size: str) -> SpanBatches:
     """Random tokens, rare ones rarer, with spans left out."""
     chance = np.random.default_rng(0)
     tokens = np.minimum(2 + chance.zipf(1.3, size=400_000), VOCABULARY - 101).astype(np.int32)
     sentinels = list(range(VOCABULARY - 1, VOCABULARY - 101, -1))
-    return SpanBatches(tokens, sentinels, rows=ROWS, length=LENGTH, options=SpanOptions(), end=END, first=FIRST)
+    shape = {name: SIZES[size][name] for name in ("rows", "length")}
+    return SpanBatches(tokens, sentinels, **shape, options=SpanOptions(), end=END, first=FIRST)
 
 
 def ours_loss(model: Any, batch: PairBatch) -> torch.Tensor:
@@ -65,17 +71,19 @@ def theirs_loss(model: Any, batch: PairBatch) -> torch.Tensor:
     return loss
 
 
-def training(who: str, form: str, steps: int) -> Work:
+def training(who: str, size: str, form: str, steps: int) -> Work:
     """So many steps a round on that round's batches; ours with what ``ensue fit`` does to its process."""
     torch.manual_seed(0)
-    config = T5Config(vocab_size=VOCABULARY, decoder_start_token_id=FIRST, **SHAPE, **FORMS[form])
+    shape = {name: number for name, number in SIZES[size].items() if name not in ("rows", "length")}
+    fixed = {"vocab_size": VOCABULARY, "decoder_start_token_id": FIRST, "dropout_rate": DROPOUT}
+    config = T5Config(**fixed, **shape, **FORMS[form])
     model: Any = T5ForConditionalGeneration(config)
     loss_of, update = theirs_loss, descent.theirs
     if who == "ours":
         keep_freed_memory()
         model, loss_of, update = as_ours(model), ours_loss, descent.ours
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    rows = batches()
+    rows = batches(size)
     first = loss_of(model.eval(), rows.batch(0)).item()  # without dropout both must come to the same
     model.train()
 
@@ -101,15 +109,18 @@ def agree(done: dict[str, list[Round]]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--size", choices=tuple(SIZES), help="one of the sizes")
     typed = parser.parse_args()
     rounds, steps = (3, 2) if typed.short else (5, 3)
-    for form in FORMS:
-        programs = {who: partial(training, who, form, steps) for who in ("ours", PEER)}
+    for size, form in product([typed.size] if typed.size else SIZES, FORMS):
+        programs = {who: partial(training, who, size, form, steps) for who in ("ours", PEER)}
+        shape = SIZES[size]
+        layers, wide, rows = shape["num_layers"], shape["d_model"], f"{shape['rows']} rows of {shape['length']}"
         hold(
             Contest(
                 result="t5_speed",
                 work=f"span corruption, T5 {form}",
-                size=f"4 + 4 layers, width 256, {VOCABULARY:,} tokens, {ROWS} rows of {LENGTH}, dropout 0.1",
+                size=f"{layers} + {layers} layers, width {wide}, {VOCABULARY:,} tokens, {rows}, dropout {DROPOUT}",
                 unit="tokens",
                 programs=programs,
                 marks=(Mark("ours", PEER, 1.6),),

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from ensue.core.settings import check, check_not_negative
+from ensue.core.settings import NOTHING, Need, check, check_not_negative
 from ensue.models.conditional import ConditionalConfig
 from ensue.models.encoder_decoder import EncoderDecoder, Encoding
 from ensue.nn.dropout import Dropout
@@ -39,6 +39,7 @@ class T5Config(ConditionalConfig, TrunkConfig):
     """Configuration of T5."""
 
     directions: ClassVar[tuple[str, ...]] = ("causal", "both")
+    needs: ClassVar[dict[str, Need]] = dict.fromkeys(("rope_base", "rope_scaling"), NOTHING)  # refused where checked
     decoder_layers: int = 0
     """Number of blocks of the decoder; 0 means as many as the encoder's."""
     context: int = 512
@@ -65,6 +66,8 @@ class T5Config(ConditionalConfig, TrunkConfig):
         check_not_negative(self, "decoder_layers")
         check(self, "norm", self.norm in ("rms", "pre", "sandwich-rms"), "rms, pre or sandwich-rms")
         check(self, "epsilon", 0 < self.epsilon < 1, "between 0 and 1")
+        for name, unused in {"rope_base": 10000.0, "rope_scaling": "none"}.items():
+            check(self, name, getattr(self, name) == unused, f"{unused}: t5 has relative positions")
 
 
 class LastNorm(nn.Module):
