@@ -80,7 +80,7 @@ class SpanRun(TranslationRun):
         if len(source) >= limit:
             raise InputError(f"a text of {len(source)} tokens", hint=f"the model reads at most {limit - 1}")
         spans = self._spans(source, sentinels[: len(parts) - 1], max(1, top))
-        chosen = [self.tokenizer.decode(span).strip() for span in spans]
+        chosen = [" ".join(self.tokenizer.decode(span).split()) for span in spans]
         whole = parts[0] + "".join(span + part for span, part in zip(chosen, parts[1:], strict=True))
         return Filled(whole, [], chosen, [])
 
