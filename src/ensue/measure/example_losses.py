@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ensue.data.batches import Batch
+from ensue.data.spans import SpanOptions, fitting_sizes
 from ensue.train.label_objectives import masked_language_loss
 from ensue.train.objectives import OBJECTIVES, context_loss
 from ensue.train.settings import TrainSettings
@@ -32,6 +33,14 @@ def translation_loss(model: Any, rows: int, length: int, settings: TrainSettings
     tokens = _tokens(rows, length)
     smoothing = float(getattr(settings, "label_smoothing", 0.0))
     loss: Tensor = model.loss(tokens, tokens, model.start(tokens), None, smoothing, keep_state=False)[0]
+    return loss
+
+
+def span_loss(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:
+    """The loss of a model that fills in spans, for sources of this length."""
+    options = SpanOptions(share=getattr(settings, "lost", 0.15), mean=getattr(settings, "mean_span", 3.0))
+    tokens = _tokens(rows, fitting_sizes(max(length, 8), options).target)
+    loss: Tensor = model.loss(tokens, tokens, model.start(_tokens(rows, length)), None, keep_state=False)[0]
     return loss
 
 

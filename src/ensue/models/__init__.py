@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ensue.models.recurrent import RecurrentConfig as RecurrentConfig
     from ensue.models.recurrent import RecurrentLanguageModel as RecurrentLanguageModel
     from ensue.models.seq2seq import Seq2Seq as Seq2Seq, Seq2SeqConfig as Seq2SeqConfig
+    from ensue.models.t5 import T5 as T5, T5Config as T5Config
     from ensue.models.table import FORECASTERS as FORECASTERS, SYSTEMS as SYSTEMS
     from ensue.models.transformer import Transformer as Transformer, TransformerConfig as TransformerConfig
     from ensue.models.transformer_xl import TransformerXL as TransformerXL, TransformerXLConfig as TransformerXLConfig

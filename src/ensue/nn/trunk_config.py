@@ -144,17 +144,17 @@ def last_norm(config: TrunkConfig, epsilon: float = 1e-5) -> nn.Module:
     return nn.Identity() if NORMS[config.norm][0] is PostNormBlock else build_norm(config, epsilon)()
 
 
-def build_feed(config: TrunkConfig) -> FeedForward | GatedFeedForward:
+def build_feed(config: TrunkConfig, dropout: float = 0.0) -> FeedForward | GatedFeedForward:
     """A block's feed-forward network."""
     network = GatedFeedForward if config.feed_kind in GATES else FeedForward
-    return network(config.hidden, config.feed_width, config.feed_kind, config.bias)
+    return network(config.hidden, config.feed_width, config.feed_kind, config.bias, dropout)
 
 
-def build_experts(config: TrunkConfig, experts: int, active: int, gate: str) -> nn.Module:
+def build_experts(config: TrunkConfig, experts: int, active: int, gate: str, dropout: float = 0.0) -> nn.Module:
     """A mixture of feed-forward networks, or one where there is one expert."""
     if experts == 1:
-        return build_feed(config)
-    many = [build_feed(config) for _ in range(experts)]
+        return build_feed(config, dropout)
+    many = [build_feed(config, dropout) for _ in range(experts)]
     return Experts(EXPERT_GATES[gate](config.hidden, experts), many, active)
 
 
@@ -211,17 +211,19 @@ def build_trunk(
     causal: bool,
     positions: str = "none",
     context: int = 0,
-    cross: bool = False,
+    cross: type[CrossAttention] | None = None,
     attention_dropout: float = 0.0,
     attention_cap: float = 0.0,
+    feed_dropout: float = 0.0,
     epsilon: float = 1e-5,
     experts: tuple[int, int, str] = (1, 1, "plain"),
     groups: int = 0,
 ) -> Trunk:
     """The trunk that settings describe.
 
-    ``positions`` are the model's: mixers apply rotary ones and linear biases. ``experts`` are their number, how
-    many of them a token uses, and the gate. Layers share ``groups`` blocks; 0 means as many as layers.
+    ``positions`` are the model's: mixers apply rotary ones and linear biases. ``cross`` is the cross-attention of a
+    decoder. ``experts`` are their number, how many of them a token uses, and the gate. Layers share ``groups`` blocks;
+    0 means as many as layers.
     """
     mixers = mixer_config(
         config,
@@ -235,8 +237,10 @@ def build_trunk(
 
     def block(attention: str) -> Block:
         mixer = build_mixer(attention, mixers)
-        across = CrossAttention(config.hidden, config.heads, bias=config.bias) if cross else None
-        feed = build_experts(config, *experts)
+        across = None
+        if cross is not None:
+            across = cross(config.hidden, config.heads, attention_dropout, config.bias, config.head_width)
+        feed = build_experts(config, *experts, feed_dropout)
         return NORMS[config.norm][0](mixer, feed, build_norm(config, epsilon), config.dropout, across)
 
     return Trunk([block(attention) for attention in attention_of_blocks(config, groups)], config.layers)

@@ -225,6 +225,27 @@ class MaskedTrainSettings(TrainSettings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SpanTrainSettings(TrainSettings):
+    """Training settings of span corruption."""
+
+    batch: int = 32
+    """Rows in a batch."""
+    length: int = 0
+    """The most tokens of a source, or of a target, with special tokens; 0 means the model's context."""
+    lost: float = 0.15
+    """Share of tokens that are left out."""
+    mean_span: float = 3.0
+    """Mean length of the spans that are left out, in tokens."""
+
+    def __post_init__(self) -> None:
+        super(SpanTrainSettings, self).__post_init__()
+        check_positive(self, "batch")
+        check_not_negative(self, "length")
+        check(self, "lost", 0 < self.lost < 1, "between 0 and 1")
+        check(self, "mean_span", 1 <= self.mean_span < float("inf"), "1 or more")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ContextTrainSettings(TrainSettings):
     """Training settings of contextual word models."""
 

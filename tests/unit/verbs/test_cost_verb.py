@@ -17,6 +17,7 @@ TINY = {
     "seq2seq": {"hidden": 8, "layers": 1},
     "convs2s": {"hidden": 8, "layers": 1},
     "transformer": {"hidden": 8, "heads": 2, "layers": 1},
+    "t5": {"hidden": 8, "heads": 2, "layers": 1, "inner": 16, "context": 16},
     "transformer-xl": {"hidden": 8, "heads": 2, "layers": 1, "segment": 4},
     "bert": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
     "roberta": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
@@ -113,6 +114,10 @@ def test_shared_blocks_have_their_parameters_once_and_their_operations_in_every_
     assert more["optimiser"] - memory["optimiser"] == pytest.approx(
         2 * 2 * block * 4, rel=0.01
     )  # and a step counter each
+
+
+def test_t5_small_has_the_published_size():
+    assert cost("t5", preset="t5-small", batch=1, length=8)["parameters"] == 60_506_624
 
 
 def test_albert_base_has_the_published_size():
