@@ -27,6 +27,18 @@ def pair_accuracies(score: Mapping[str, Any]) -> list[tuple[str, float]]:
     return [(what, score[name]) for name, what in PAIR_ACCURACIES.items() if score.get(name) is not None]
 
 
+def replaced_lines(score: Mapping[str, Any]) -> list[str]:
+    """What a score has of a discriminator and of its generator."""
+    if score.get("replaced_accuracy") is None:
+        return []
+    accuracy, share = score["replaced_accuracy"], score["replaced_share"]
+    detected = f"replaced tokens: accuracy {accuracy:.1%} (always saying no: {1 - share:.1%})"
+    return [
+        f"{detected}, F1 {score['replaced_f1']:.3f}",
+        f"generator: {score['generator_bits']:.3f} bits per masked token",
+    ]
+
+
 class BidirectionalRun(Run):
     """A model that sees both sides of a word: it is scored on files, and fills in masks."""
 
@@ -57,6 +69,7 @@ class MaskedRun(BidirectionalRun):
             f"masked loss {masked:.4f} nats per masked token (unigram baseline: {unigram:.4f})",
             f"perplexity {score['masked_perplexity']:.2f} · accuracy {score['accuracy']:.1%}",
             *(f"{what} accuracy {share:.1%}" for what, share in pair_accuracies(score)),
+            *replaced_lines(score),
             f"{score['hidden']:,} masked tokens in {score['rows']:,} rows",
         ]
 
@@ -68,6 +81,7 @@ class MaskedRun(BidirectionalRun):
             f"| masked loss | {score['masked_loss']:.4f} nats (guessing by frequency: {score['unigram_loss']:.4f}) |",
             f"| filled in correctly | {score['accuracy']:.1%} |",
             *(f"| {what} correct | {share:.1%} |" for what, share in pair_accuracies(score)),
+            *(f"| replaced tokens | {line} |" for line in replaced_lines(score)[:1]),
         ]
 
     def score(self, *files: Source, field: str | None = None, report: Report = silent) -> MaskedScore:
