@@ -77,7 +77,7 @@ def _plain(model: nn.Module) -> nn.Module:
 
 
 def _wrapped(model: nn.Module, form: str) -> nn.Module:
-    body = model.reader if isinstance(model, BERT) and form != "vectors" else body_of(model)
+    body = model.masked_encoder if isinstance(model, BERT) and form != "vectors" else body_of(model)
     if not isinstance(body, (Encoder, GPTLanguageModel)):
         hint = "bert, roberta, gpt, llama and models that label with them can be"
         raise InputError(f"a {type(body).__name__} cannot be exported to ONNX", hint=hint)
@@ -134,7 +134,7 @@ class LogitsExport(nn.Module):
                 return model.label(_read(model.body, tokens, segments, lengths), lengths)
             labelled: Tensor = model(tokens, segments, lengths).logits
             return labelled
-        logits: Tensor = model.head(_read(model.reader, tokens, segments, lengths))
+        logits: Tensor = model.head(_read(model.masked_encoder, tokens, segments, lengths))
         return logits
 
 

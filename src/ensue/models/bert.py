@@ -127,7 +127,7 @@ class BERT(StatelessModel):
         initialise(self)
 
     @property
-    def reader(self) -> Encoder:
+    def masked_encoder(self) -> Encoder:
         """The encoder that the masked head reads."""
         return self.body
 
@@ -145,13 +145,13 @@ class BERT(StatelessModel):
         segments: Tensor | None = None,
     ) -> Output:
         """Read tokens (B, T); logits at position t are for token t, which it sees unless it is masked."""
-        encoded = self.reader(tokens, segments, lengths, weights="attention" in want)
+        encoded = self.masked_encoder(tokens, segments, lengths, weights="attention" in want)
         return answer(self.head, encoded.hidden, self.start(len(tokens)), lengths, want, encoded.attention)
 
     def encode(self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None, positions: Tensor) -> Encoded:
         """Return the encoder's output at each row's first token and at ``positions`` (B, K), as (B, 1 + K, D)."""
         first = torch.zeros(len(tokens), 1, dtype=torch.long, device=tokens.device)
-        return self.reader(tokens, segments, lengths, torch.cat([first, positions], dim=1))  # type: ignore[no-any-return]
+        return self.masked_encoder(tokens, segments, lengths, torch.cat([first, positions], dim=1))  # type: ignore[no-any-return]
 
     def masked_loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Return the mean of −log P(x_i | x̂) over masked positions, (M, D), (M,) → a scalar."""

@@ -132,7 +132,7 @@ class ELECTRA(BERT):
         initialise(self)
 
     @property
-    def reader(self) -> Encoder:
+    def masked_encoder(self) -> Encoder:
         """The generator."""
         return self.generator
 

@@ -48,8 +48,8 @@ class HeadConfig:
     """Pooling of a text's hidden states: first, last, mean, max, or concat (the last one before the end token, max and
     mean concatenated); auto means first for encoders, last for gpt, max for recurrent networks."""
     dense: str = "auto"
-    """Activation of a dense layer before the output layer: none, tanh, relu or gelu-erf; auto means the encoder's pooler,
-    or the default of the system."""
+    """Activation of a dense layer before the output layer: none, tanh, relu or gelu-erf; auto means the pooler of the
+    encoder, or the default of the system."""
     hidden: int = 0
     """Size of the dense layer; 0 means its input size."""
     norm: str = "none"

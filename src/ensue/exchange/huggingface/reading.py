@@ -28,8 +28,10 @@ from ensue.exchange.huggingface.conversion import (
     setting,
     unused_rows,
 )
-from ensue.exchange.huggingface.families import FAMILIES, Family
-from ensue.exchange.tensor_files import INDEX_FILE, WEIGHTS_FILE, StoredTensors, listed
+from ensue.exchange.huggingface.electra import GENERATOR, check_generator, check_shared, pair_settings
+from ensue.exchange.huggingface.families import FAMILIES, Family, electra_family
+from ensue.exchange.huggingface.stored import all_tensors, in_float32
+from ensue.exchange.tensor_files import listed
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import KINDS, HeadConfig, Labelled
@@ -37,7 +39,6 @@ from ensue.models.table import SYSTEMS
 from ensue.nn.planning import without_storage
 
 CONFIG_FILE = "config.json"
-PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 MOST_LAYERS = 1000
 """The most layers that can share a block."""
@@ -79,6 +80,8 @@ class HubFolder:
     """id2label, in order."""
     notes: tuple[str, ...]
     """Notes for the user, one sentence each."""
+    generator: HubFolder | None = None
+    """Of a discriminator: the folder of its generator."""
 
     @property
     def where(self) -> str:
@@ -108,18 +111,38 @@ def read_folder(path: str | Path) -> HubFolder:
     family = _family(config, where)
     architecture = _architecture(family, config, where)
     check_settings(family, config, where)
-    raw, notes = _in_float32(_tensors(path))
+    raw, notes = in_float32(all_tensors(path))
     blocks = _blocks(family, config, len(raw), where)
     weights = _without_tied(family, config, _renamed(family, blocks, raw), where)
     heads = _heads(family, architecture, weights)
     notes += _check_tensors(family, heads, blocks, weights, str(path))
-    notes += _remarks(family, config, heads)
+    generator = _generator(path, heads)
+    notes += _remarks(family, config, heads, generator is not None)
     tokenizer = next((path / name for name in TOKENIZER_FILES if (path / name).exists()), None)
     if tokenizer is None:
         notes.append("there is no tokenizer in the folder")
     return HubFolder(
-        path, family.name, architecture, heads, config, weights, tokenizer, _labels(config, where), tuple(notes)
+        path,
+        family.name,
+        architecture,
+        heads,
+        config,
+        weights,
+        tokenizer,
+        _labels(config, where),
+        tuple(notes),
+        generator,
     )
+
+
+def _generator(path: Path, heads: tuple[str, ...]) -> HubFolder | None:
+    """Return the folder of a discriminator's generator, if there is one beside it."""
+    inside = path / GENERATOR
+    if "replaced" not in heads or not (inside / CONFIG_FILE).exists():
+        return None
+    generator = read_folder(inside)
+    check_generator(generator.family, generator.heads, generator.where)
+    return generator
 
 
 def _blocks(family: Family, config: dict[str, Any], tensors: int, where: str) -> int:
@@ -152,7 +175,7 @@ def build_model(folder: HubFolder) -> ImportedModel:
 
 def _plan_model(folder: HubFolder) -> ImportedModel:
     """Build the model of a folder with initial weights."""
-    family = FAMILIES[folder.family]
+    family = _family(folder.config, folder.where)
     settings = backbone_settings(family, folder.config, folder.where)
     kind = next((head for head in folder.heads if head in KINDS), None)
     if kind is not None:
@@ -160,10 +183,19 @@ def _plan_model(folder: HubFolder) -> ImportedModel:
     cls = SYSTEMS.load(family.system)
     if cls is GPTLanguageModel:
         return ImportedModel(family.system, cls(cls.Config(**settings)), cls.task, None)
+    untrained = tuple(head for head in ("masked", "replaced") if head in family.heads and head not in folder.heads)
+    system = family.system
+    if folder.generator is not None:
+        theirs = backbone_settings(
+            _family(folder.generator.config, folder.generator.where), folder.generator.config, folder.generator.where
+        )
+        settings, untrained = pair_settings(settings, theirs, folder.generator.where), ()
+    elif family.name == "electra" and "masked" in folder.heads:
+        system, untrained = "bert", ()  # a generator alone fills in masks
+        cls = SYSTEMS.load(system)
     pooled = any(family.pools(head) for head in folder.heads)
     model = cls(cls.Config(**settings, pooled=pooled, next_sentence="next" in folder.heads))
-    untrained = () if "masked" in folder.heads else ("masked",)
-    return ImportedModel(family.system, model, cls.task, None, untrained)
+    return ImportedModel(system, model, cls.task, None, untrained)
 
 
 def _labelling_model(folder: HubFolder, family: Family, settings: dict[str, Any], kind: str) -> ImportedModel:
@@ -209,12 +241,15 @@ def _check_task(folder: HubFolder, task: str, outputs: int, wanted: int) -> None
         raise InputError(f"a head with {outputs} outputs cannot {task}: that takes {wanted}", where=folder.where)
 
 
-def _converted_weights(folder: HubFolder, model: nn.Module) -> dict[str, Tensor]:
-    """Return the folder's weights under our names; raise an error for one whose size is not the model's."""
-    family, own = FAMILIES[folder.family], model.state_dict()
-    blocks = len(getattr(model, "body", model).blocks)  # type: ignore[arg-type]
+def _converted_weights(folder: HubFolder, model: nn.Module, ours: str = "") -> dict[str, Tensor]:
+    """Return the folder's weights under our names; raise an error for one whose size is not the model's.
+
+    ``ours`` is the prefix of the backbone's names.
+    """
+    family, own = _family(folder.config, folder.where), model.state_dict()
+    ours = ours or ("" if isinstance(model, GPTLanguageModel) else "body.")
+    blocks = len(model.get_submodule(ours.removesuffix(".")).blocks)  # type: ignore[arg-type]
     pool = "body.pooler" if any(family.pools(head) for head in folder.heads) else "dense"
-    ours = "" if isinstance(model, GPTLanguageModel) else "body."
     names = model_map(family, blocks, folder.heads, ours, pool)
     new = import_weights(names, folder.weights, unused_rows(family, folder.config))
     wrong = [name for name, tensor in new.items() if name not in own or tensor.shape != own[name].shape]
@@ -223,7 +258,11 @@ def _converted_weights(folder: HubFolder, model: nn.Module) -> dict[str, Tensor]
         size = tuple(folder.weights[theirs[0]].shape)
         what = f"{listed(theirs)}: the sizes, e.g. {size}, are not those that {CONFIG_FILE} gives"
         raise InputError(what, where=str(folder.path))
-    return new
+    if folder.generator is None:
+        return new
+    of_generator = _converted_weights(folder.generator, model, "generator.")
+    check_shared(new, of_generator, folder.generator.where)
+    return new | of_generator
 
 
 def _family(config: dict[str, Any], where: str) -> Family:
@@ -231,7 +270,10 @@ def _family(config: dict[str, Any], where: str) -> Family:
     if not isinstance(name, str) or name not in FAMILIES:
         what = "has no model_type" if name is None else f"model_type {shown(name)} is not supported"
         raise InputError(what, where=where, hint=f"available: {', '.join(FAMILIES)}")
-    return FAMILIES[name]
+    family = FAMILIES[name]
+    if family.name != "electra":
+        return family
+    return electra_family(*(setting(family, config, theirs, where) for theirs in ("embedding_size", "hidden_size")))
 
 
 def _architecture(family: Family, config: dict[str, Any], where: str) -> str:
@@ -265,40 +307,6 @@ def check_has_tensors(name: str, blocks: int, tensors: int, where: str) -> None:
     if not 0 < blocks <= tensors:
         what = f"{name} = {blocks}, and there are {tensors} tensors"
         raise InputError(what, where=where, hint="config.json belongs to another model, or is damaged")
-
-
-def stored_tensors(path: Path) -> StoredTensors:
-    """Return the tensors of a folder, from one file or several; those of a pickle are refused."""
-    pickles = sorted(file.name for file in path.iterdir() if file.suffix in PICKLE_SUFFIXES)
-    if pickles and not any((path / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE)):
-        raise pickle_error(path / pickles[0])
-    return StoredTensors(path)
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    """Load all tensors of a folder."""
-    stored = stored_tensors(path)
-    return {name: stored.read(name) for name in stored.tensors}
-
-
-def is_pickle(path: Path) -> bool:
-    """True if torch.save wrote a file: a pickle, or an archive with one."""
-    with path.open("rb") as file:
-        return path.suffix in PICKLE_SUFFIXES and file.read(4).startswith((b"\x80", b"PK\x03\x04"))
-
-
-def pickle_error(path: Path) -> InputError:
-    """Return the error for a pickle: why it is not opened, and what to do."""
-    what = f"{path.name} is a pickle, which can run any code when it is opened, so it is not read"
-    hint = "if you trust it, open it with transformers and save_pretrained(folder, safe_serialization=True)"
-    return InputError(what, where=str(path.parent), hint=hint)
-
-
-def _in_float32(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Convert tensors to float32, with a note if they were not."""
-    kinds = {str(t.dtype).removeprefix("torch.") for t in weights.values() if t.is_floating_point()} - {"float32"}
-    converted = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
-    return converted, [f"its weights were {', '.join(sorted(kinds))} and are float32 here"] if kinds else []
 
 
 def _renamed(family: Family, blocks: int, weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -358,10 +366,13 @@ def _check_tensors(
     return [f"not used, of another task: {listed(sorted(extra))}"] if extra else []
 
 
-def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...]) -> list[str]:
-    """Return notes on harmless differences."""
+def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...], paired: bool) -> list[str]:
+    """Return notes on harmless differences; ``paired``: a generator is beside it."""
     notes = []
-    if "masked" in family.heads and "masked" not in heads and not any(head in KINDS for head in heads):
+    unfilled = "masked" in family.heads and "masked" not in heads and not any(head in KINDS for head in heads)
+    if unfilled and family.name == "electra" and not paired:
+        notes.append("the folder has no generator: a new, untrained one is added, so what it fills in is random")
+    elif unfilled and not paired:
         notes.append("the folder has no masked head: a new, untrained one is added, so what it fills in is random")
     dropout = family.their("dropout")
     share = config.get(dropout, family.settings[dropout][1])

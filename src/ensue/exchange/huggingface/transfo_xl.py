@@ -31,8 +31,9 @@ from ensue.exchange.huggingface.decoder_tokenizer import (
     read_decoder_tokenizer,
     write_decoder_tokenizer,
 )
-from ensue.exchange.huggingface.families import WeightMap
-from ensue.exchange.huggingface.reading import CONFIG_FILE, check_has_tensors, stored_tensors
+from ensue.exchange.huggingface.reading import CONFIG_FILE, check_has_tensors
+from ensue.exchange.huggingface.stored import stored_tensors
+from ensue.exchange.huggingface.weight_maps import WeightMap
 from ensue.exchange.tensor_files import WEIGHTS_FILE, listed
 from ensue.models.transformer_xl import MEMORY, TransformerXL, TransformerXLConfig
 from ensue.nn.planning import without_storage

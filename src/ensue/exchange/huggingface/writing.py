@@ -4,7 +4,8 @@ What a model is written as follows from its parts:
 
     gpt with learned positions and norm=pre                gpt2
     encoder of roberta                                     roberta
-    encoder with embeddings of their own width             albert
+    electra: the discriminator, and its generator in the folder generator       electra
+    encoder with embeddings of their own width             albert, or without groups and pairs electra, a generator
     encoder without segments, epsilon 1e-12, relu head     distilbert
     any other encoder                                      bert, one without segments with a segment of zeros
 
@@ -27,9 +28,13 @@ from ensue.core.errors import InputError
 from ensue.core.files import atomic_file, write_json, write_text
 from ensue.data.tokenizers.special_tokens import SpecialTokens
 from ensue.exchange.huggingface.conversion import export_settings, export_weights, model_map, unused_rows
-from ensue.exchange.huggingface.families import ALBERT, DISTILBERT, GPT2, ROBERTA, Family
+from ensue.exchange.huggingface.electra import GENERATOR, generator_of
+from ensue.exchange.huggingface.families import ALBERT, DISTILBERT, ELECTRA, GPT2, ROBERTA, Family, electra_family
 from ensue.exchange.huggingface.families import BERT as BERT_FAMILY
+from ensue.models.albert import ALBERTConfig
 from ensue.models.bert import BERT, RoBERTaConfig
+from ensue.models.electra import ELECTRA as ELECTRAModel
+from ensue.models.electra import ELECTRAConfig
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTLanguageModel
 from ensue.models.labelled import Labelled
@@ -70,6 +75,23 @@ def write_folder(
     """Write a model and its tokenizer as a folder; the error for an unsupported model names supported ones."""
     out = Path(out)
     form = export_form(model)
+    if isinstance(model, ELECTRAModel):
+        small = generator_of(model)
+        of_generator = ExportForm(_electra(small.config), ("masked",), small.body, "body.", "")
+        _write(small, of_generator, out / GENERATOR, tokenizer_state, special, None, task)
+    return _write(model, form, out, tokenizer_state, special, labels, task)
+
+
+def _write(
+    model: nn.Module,
+    form: ExportForm,
+    out: Path,
+    tokenizer_state: Mapping[str, Any],
+    special: SpecialTokens | None,
+    labels: Sequence[str] | None,
+    task: str,
+) -> Path:
+    """Write a model in a form that is known."""
     tokens = token_names(tokenizer_state)
     pad = _pad(form, special)
     config = {
@@ -94,6 +116,10 @@ def export_form(model: nn.Module) -> ExportForm:
     if isinstance(model, GPTLanguageModel):
         _check_gpt(model)
         return ExportForm(GPT2, (), model, "", "")
+    if isinstance(model, ELECTRAModel):
+        _check_encoder(model.body, groups=0, tied=True)
+        _check_values("an electra", model.config, activation="gelu-erf")  # the masked head's, whatever the blocks' is
+        return ExportForm(_electra(model.config), ("replaced",), model.body, "body.", "")
     if isinstance(model, BERT):
         return _masked_form(model)
     if isinstance(model, Labelled) and isinstance(model.body, Encoder):
@@ -103,7 +129,7 @@ def export_form(model: nn.Module) -> ExportForm:
         _check_gpt_head(model)
         return ExportForm(GPT2, (model.config.kind,), model.body, "body.", "")
     name = type(model.body if isinstance(model, Labelled) else model).__name__
-    raise _unsupported(f"a {name}", "bert, roberta, albert and gpt are")
+    raise _unsupported(f"a {name}", "bert, roberta, albert, electra and gpt are")
 
 
 def _unsupported(what: str, supported: str) -> InputError:
@@ -140,7 +166,8 @@ def _masked_form(model: BERT) -> ExportForm:
         heads += ("pooler",)
     family = BERT_FAMILY
     if body.config.embedding:
-        family = ALBERT
+        plain = not (isinstance(body.config, ALBERTConfig | RoBERTaConfig) or body.config.groups or heads[1:])
+        family = ELECTRA if plain and body.config.activation == "gelu-erf" else ALBERT
     elif isinstance(body.config, RoBERTaConfig) and model.next is None:
         _check_values("RoBERTa's masked head", body.config, activation="gelu-erf")
         family = ROBERTA
@@ -156,6 +183,9 @@ def _encoder_form(model: Labelled, body: Encoder) -> ExportForm:
     if whole:
         _check_values("a head", head, hidden=0, norm="none", pooling="first")
     family = ALBERT if body.config.embedding else BERT_FAMILY
+    if isinstance(body.config, ELECTRAConfig):
+        _check_encoder(body, groups=0)
+        family = _electra(body.config)
     if family is BERT_FAMILY and isinstance(body.config, RoBERTaConfig):
         family = ROBERTA
     if family is BERT_FAMILY and _is_distilled(body) and (not whole or head.dense == "relu"):
@@ -163,6 +193,10 @@ def _encoder_form(model: Labelled, body: Encoder) -> ExportForm:
     if whole:
         _check_values("a head of this encoder", head, dense=family.dense)
     return ExportForm(family, (head.kind,), body, "body.", "body.pooler" if model.dense is None else "dense")
+
+
+def _electra(config: Any) -> Family:
+    return electra_family(config.embedding, config.hidden)
 
 
 def _is_distilled(body: Encoder) -> bool:
@@ -229,7 +263,7 @@ def _pad(form: ExportForm, special: SpecialTokens | None) -> int | None:
 def _special_ids(form: ExportForm, special: SpecialTokens | None, pad: int | None) -> dict[str, int | None]:
     """Return the ids of special tokens that differ from the library's defaults."""
     ends = {"bos_token_id": special.start, "eos_token_id": special.end} if special else {}
-    if form.family in (BERT_FAMILY, DISTILBERT):
+    if form.family in (BERT_FAMILY, DISTILBERT) or form.family.name == ELECTRA.name:
         return {"pad_token_id": pad}
     return {"pad_token_id": pad, "bos_token_id": None, "eos_token_id": None, **ends}
 
