@@ -50,8 +50,7 @@ class ELECTRAConfig(BERTConfig):
         check(self, "generator", 0 < self.generator <= 1, "above 0 and at most 1")
         check_not_negative(self, "generator_layers")
         check(self, "detection", 0 < self.detection < float("inf"), "above 0, and finite")
-        width, heads = self.generator_width, self.generator_heads
-        check(self, "generator", width > 0 and width % heads == 0, f"such that {heads} heads divide its width, {width}")
+        check(self, "generator", self.generator_width > 0, f"large enough for hidden = {self.hidden}")
 
     @property
     def generator_width(self) -> int:
@@ -60,8 +59,9 @@ class ELECTRAConfig(BERTConfig):
 
     @property
     def generator_heads(self) -> int:
-        """Number of the generator's attention heads."""
-        return max(1, int(self.generator * self.heads + 1e-6))
+        """Number of the generator's attention heads, which divide its width."""
+        most = max(1, int(self.generator * self.heads + 1e-6))
+        return next(heads for heads in range(most, 0, -1) if self.generator_width % heads == 0)
 
     def generator_config(self) -> EncoderConfig:
         """Return the configuration of the generator."""
