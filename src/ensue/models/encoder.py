@@ -58,7 +58,8 @@ class EncoderConfig(TrunkConfig):
     norm: str = "post"
     """Norm: pre or post (layer norm before or after each part), rms or post-rms (RMSNorm)."""
     positions: str = "learned"
-    """Position encoding: learned, sinusoidal, rotary, alibi or none."""
+    """Position encoding: learned, sinusoidal, rotary, alibi, functional (sinusoids of distances in keys and values, as
+    NEZHA has) or none."""
     epsilon: float = 1e-12
     """Number that norms add to the variance."""
 
