@@ -72,7 +72,7 @@ def span_sizes(draws: np.ndarray) -> np.ndarray:
     """
     within = 1 - (1 - SPAN_END) ** LONGEST_SPAN  # so that none is longer, without making the longest more likely
     sizes = 1 + np.floor(np.log1p(-draws * within) / np.log1p(-SPAN_END))
-    return np.minimum(sizes, LONGEST_SPAN).astype(np.int64)
+    return np.asarray(np.minimum(sizes, LONGEST_SPAN), dtype=np.int64)
 
 
 def _word_ends(begins: np.ndarray, maskable: np.ndarray, starts: np.ndarray) -> dict[int, int]:

@@ -141,7 +141,11 @@ class ELECTRA(BERT):
         """Draw a token from P_G for each of the generator's vectors (M, D), given noise (M,) in [0, 1), → (M,)."""
         return inverse_transform(self.head(hidden), noise)
 
-    def replaced_logits(self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None) -> Tensor:
+    def read(self, tokens: Tensor) -> Tensor:
+        """Read tokens (B, T) with the discriminator: what a use of the model costs."""
+        return self.replaced_logits(tokens)
+
+    def replaced_logits(self, tokens: Tensor, segments: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
         """Return the discriminator's logits that each of the tokens (B, T) was replaced, (B, T)."""
         return self.replaced(self.body(tokens, segments, lengths).hidden)  # type: ignore[no-any-return]
 

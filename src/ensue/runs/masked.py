@@ -61,6 +61,11 @@ class MaskedRun(BidirectionalRun):
 
     loss_unit = "nats per token"
 
+    @property
+    def detects(self) -> bool:
+        """Whether it learnt which tokens were replaced."""
+        return hasattr(self.model, "replaced_logits")
+
     @staticmethod
     def score_lines(score: Mapping[str, Any]) -> list[str]:
         """The loss and accuracy of masked tokens, and the accuracy of pairs."""
@@ -92,11 +97,15 @@ class MaskedRun(BidirectionalRun):
         return masked_modelling.score_files(settings, self.model, self.tokenizer, files, field, report)
 
     def read_examples(self, file: str | Path, columns: str, notes: list[str]) -> list[tuple[str, ...]]:
-        """The pairs of texts in a file."""
+        """The pairs of texts in a file; for a discriminator, its texts."""
+        if self.detects:
+            return [one.texts for one in read_texts(file, columns, 1, notes)]
         return [one.texts for one in read_texts(file, columns, 2, notes)]
 
     def make_example(self, text: str, where: str) -> tuple[str, ...]:
-        """Two texts with a tab between them."""
+        """Two texts with a tab between them; one text for a discriminator."""
+        if self.detects:
+            return (text,)
         pair = tuple(text.split("\t"))
         if len(pair) != 2:
             what = f"{len(pair)} texts where an encoder says whether one follows another"
@@ -104,7 +113,9 @@ class MaskedRun(BidirectionalRun):
         return pair
 
     def predict_examples(self, examples: list[Any], int8: bool, report: Report) -> list[dict[str, Any]]:
-        """Whether the second text of each pair follows the first."""
+        """Whether the second text of each pair follows the first; or which tokens of each text look replaced."""
+        if self.detects:
+            return masked_modelling.replaced_probabilities(self.model, self.tokenizer, [text for (text,) in examples])
         probabilities = masked_modelling.next_sentence_probabilities(self.model, self.tokenizer, examples)
         return [{"follows": p >= 0.5, "probability": p} for p in probabilities]
 

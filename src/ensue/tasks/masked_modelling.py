@@ -202,6 +202,18 @@ def next_sentence_probabilities(model: BERT, tokenizer: Tokenizer, pairs: Sequen
     return probabilities
 
 
+@torch.inference_mode()
+def replaced_probabilities(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the tokens of each text, and for each the probability that it was replaced."""
+    special, found = special_tokens_of(tokenizer), []
+    for text in texts:
+        ids, _ = add_special_tokens(special, tokenizer.encode(text), None, model.config.context)
+        p = torch.sigmoid(model.replaced_logits(torch.from_numpy(ids.astype(np.int64))[None]))[0, 1:-1].tolist()
+        names = [tokenizer.name(int(token)) for token in ids[1:-1]]
+        found.append({"replaced": [name for name, one in zip(names, p) if one > 0.5], "tokens": names, "p": p})
+    return found
+
+
 class MaskedTask(Task):
     """Predict masked tokens, and whether a text follows another."""
 
