@@ -179,7 +179,7 @@ class MaskedBatches:
 
     def _word_starts(self, continues: np.ndarray) -> np.ndarray:
         """Return which tokens of the documents begin a word: those that continue none, and each first of a sentence."""
-        begins = ~continues[self._documents.tokens]
+        begins: np.ndarray = ~continues[self._documents.tokens]
         begins[self._documents.sentences[:-1]] = True
         return begins
 
