@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ from ensue.exchange.huggingface.conversion import (
 from ensue.exchange.huggingface.electra import GENERATOR, check_generator, check_shared, pair_settings
 from ensue.exchange.huggingface.families import FAMILIES, Family, electra_family
 from ensue.exchange.huggingface.stored import all_tensors, in_float32
+from ensue.exchange.huggingface.tensor_checks import check_tensors, present_heads, rename_tensors, without_tied
 from ensue.exchange.tensor_files import listed
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
@@ -42,8 +42,6 @@ CONFIG_FILE = "config.json"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 MOST_LAYERS = 1000
 """The most layers that can share a block."""
-OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
-"""Old suffixes of layer norms."""
 HEAD_TASKS = {"whole": ("classify", 0), "choice": ("choose", 1), "token": ("tag", 0), "span": ("answer", 2)}
 """The task of each head, and its number of outputs; 0 means one for each label."""
 
@@ -113,9 +111,9 @@ def read_folder(path: str | Path) -> HubFolder:
     check_settings(family, config, where)
     raw, notes = in_float32(all_tensors(path))
     blocks = _blocks(family, config, len(raw), where)
-    weights = _without_tied(family, config, _renamed(family, blocks, raw), where)
-    heads = _heads(family, architecture, weights)
-    notes += _check_tensors(family, heads, blocks, weights, str(path))
+    weights = without_tied(family, config, rename_tensors(family, blocks, raw), where)
+    heads = present_heads(family, architecture, weights)
+    notes += check_tensors(family, heads, blocks, weights, str(path))
     generator = _generator(path, heads)
     notes += _remarks(family, config, heads, generator is not None)
     tokenizer = next((path / name for name in TOKENIZER_FILES if (path / name).exists()), None)
@@ -309,63 +307,6 @@ def check_has_tensors(name: str, blocks: int, tensors: int, where: str) -> None:
         raise InputError(what, where=where, hint="config.json belongs to another model, or is damaged")
 
 
-def _renamed(family: Family, blocks: int, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Rename tensors to the library's current names, with the backbone's prefix; buffers are dropped."""
-    known = model_map(family, blocks, family.heads)
-    renamed = {}
-    for name, tensor in weights.items():
-        for old, new in OLD_SUFFIXES.items():
-            if name.endswith(old):
-                name = name.removesuffix(old) + new
-        if name.endswith(family.buffers):
-            continue
-        renamed[family.prefix + name if name not in known and family.prefix + name in known else name] = tensor
-    return renamed
-
-
-def _without_tied(family: Family, config: dict[str, Any], weights: dict[str, Tensor], where: str) -> dict[str, Tensor]:
-    """Drop tied tensors; raise an error for one that should be tied and is not."""
-    weights = dict(weights)
-    for alias, name in family.tied.items():
-        copy = weights.pop(alias, None)
-        if copy is None:
-            continue
-        original = weights.setdefault(name, copy)
-        untied = config.get("tie_word_embeddings") is False and name.startswith(family.prefix)
-        if untied and not torch.equal(original, copy):
-            what = f"an untied output layer ({alias} is not {name}, tie_word_embeddings = false) is not supported"
-            raise InputError(what, where=where)
-    return weights
-
-
-def _heads(family: Family, architecture: str, weights: dict[str, Tensor]) -> tuple[str, ...]:
-    """Return the heads of a class; if it is not a labelling class, also others whose tensors are complete."""
-    heads = family.classes[architecture]
-    if any(head in KINDS for head in heads):
-        return heads
-    more = (head for head in ("masked", "next", "pooler") if head in family.heads and head not in heads)
-    return heads + tuple(head for head in more if head_map(family, [head]).keys() <= weights.keys())
-
-
-def _check_tensors(
-    family: Family, heads: tuple[str, ...], blocks: int, weights: dict[str, Tensor], where: str
-) -> list[str]:
-    """Raise an error for missing, unexpected or broken tensors; note unused heads of other tasks."""
-    needed = set(model_map(family, blocks, heads))
-    missing = sorted(needed - set(weights), key=_natural)
-    if missing:
-        raise InputError(f"tensors are missing: {listed(missing)}", where=where)
-    broken = sorted((name for name in needed if not bool(weights[name].isfinite().all())), key=_natural)
-    if broken:
-        what = f"tensors hold NaN or infinite values: {listed(broken)}"
-        raise InputError(what, where=where, hint="save or download the model again")
-    extra = set(weights) - needed
-    unknown = sorted(extra - head_map(family, family.heads).keys(), key=_natural)
-    if unknown:
-        raise InputError(f"tensors that its class does not have: {listed(unknown)}", where=where)
-    return [f"not used, of another task: {listed(sorted(extra))}"] if extra else []
-
-
 def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...], paired: bool) -> list[str]:
     """Return notes on harmless differences; ``paired``: a generator is beside it."""
     notes = []
@@ -384,8 +325,3 @@ def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...], pai
     if config.get("sinusoidal_pos_embds"):
         notes.append("its positions are sinusoids; here they change if it is trained")
     return notes
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Sort key: layer 10 after layer 9."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"\.", name)]
