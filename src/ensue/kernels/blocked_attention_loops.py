@@ -116,7 +116,7 @@ def sum_distances(by: Floats, sums: Floats, size: int, placed: Any, root: float)
 def block_weights(
     p: Floats, keys: Floats, transposed: Floats, block: Any, near: Any, by_distance: Floats, placed: Any, root: float
 ) -> None:
-    """Pᵀ of a block of queries (see ``block_of``); queries from ``real`` on see no key. ``near`` are causal and span."""
+    """Pᵀ of a block of queries (see ``block_of``); those from ``real`` on see no key. ``near`` are causal and span."""
     (_, size, first, real), (causal, span) = block, near
     matmul(matrix(p), as_left(matrix(keys)), matrix(transposed), len(p), p.shape[1], len(transposed))
     if len(by_distance):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ensue.data.batches import Batch
 from ensue.data.spans import SpanOptions, fitting_sizes
-from ensue.train.label_objectives import masked_language_loss
+from ensue.train.masked_objectives import MASKED_OBJECTIVES
 from ensue.train.objectives import OBJECTIVES, context_loss
 from ensue.train.settings import TrainSettings
 
@@ -45,7 +45,7 @@ def span_loss(model: Any, rows: int, length: int, settings: TrainSettings | None
 
 
 def masked_loss(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:
-    """The loss of a masked language model, with that of pairs if it is trained on them."""
+    """The loss of a masked language model, with that of pairs, or of replaced tokens, if it is trained on them."""
     tokens, pairs = _tokens(rows, length), model.config.next_sentence
     positions = _tokens(rows, max(1, round(length * float(getattr(settings, "mask", MASK_SHARE)))))
     batch = SimpleNamespace(
@@ -53,11 +53,12 @@ def masked_loss(model: Any, rows: int, length: int, settings: TrainSettings | No
         positions=positions,
         is_masked=torch.ones_like(positions, dtype=torch.bool),
         targets=positions.flatten(),
+        noise=torch.zeros(positions.numel()),
         segments=tokens if pairs else None,
         not_next=tokens[:, 0] if pairs else None,
         lengths=None,
     )
-    return masked_language_loss(model, batch, None)[0]
+    return MASKED_OBJECTIVES[model.objective](model, batch, None)[0]
 
 
 def contexts_loss(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:

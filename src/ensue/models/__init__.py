@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ensue.models.context2vec import Context2vec as Context2vec, Context2vecConfig as Context2vecConfig
     from ensue.models.convs2s import ConvS2S as ConvS2S, ConvS2SConfig as ConvS2SConfig
     from ensue.models.cove import CoVe as CoVe
+    from ensue.models.electra import ELECTRA as ELECTRA, ELECTRAConfig as ELECTRAConfig
     from ensue.models.elmo import ELMo as ELMo, ELMoConfig as ELMoConfig
     from ensue.models.forecast import Forecaster as Forecaster, LastValue as LastValue
     from ensue.models.forecast import LinearForecaster as LinearForecaster, SeasonalValue as SeasonalValue

@@ -9,8 +9,8 @@
 
 The backbone (``body`` in weight files) is an encoder (bert, albert …), a whole language model (gpt, lstm …), whose own
 output layer computes the auxiliary loss of Radford et al. (2018), or a bidirectional recurrent network
-(ensue.models.bidirectional_encoder). Heads are those of BERT, RoBERTa, DistilBERT and GPT-2 in Hugging Face's library,
-so that weights can be exchanged.
+(ensue.models.bidirectional_encoder). Heads are those of BERT, RoBERTa, DistilBERT, ELECTRA and GPT-2 in Hugging Face's
+library, so that weights can be exchanged.
 
 Legend: B rows, T tokens, D width, Y labels.
 """
@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ensue.core.settings import check, check_below_one, check_not_negative
 from ensue.models.bidirectional_encoder import BidirectionalEncoder
@@ -33,7 +34,7 @@ from ensue.nn.batch_norm import BatchNorm
 from ensue.nn.dropout import Dropout
 
 POOLINGS = ("auto", "first", "last", "mean", "max", "concat")
-DENSE = {"none": None, "tanh": torch.tanh, "relu": torch.relu}
+DENSE = {"none": None, "tanh": torch.tanh, "relu": torch.relu, "gelu-erf": F.gelu}
 NORMS: dict[str, Callable[[int], nn.Module]] = {"none": nn.Identity, "batch": BatchNorm}
 DIRECTIONS = ("auto", "one", "both")
 KINDS = ("whole", "choice", "token", "span")
@@ -47,8 +48,8 @@ class HeadConfig:
     """Pooling of a text's hidden states: first, last, mean, max, or concat (the last one before the end token, max and
     mean concatenated); auto means first for encoders, last for gpt, max for recurrent networks."""
     dense: str = "auto"
-    """Activation of a dense layer before the output layer: none, tanh or relu; auto means the encoder's pooler, or the
-    default of the system."""
+    """Activation of a dense layer before the output layer: none, tanh, relu or gelu-erf; auto means the pooler of the
+    encoder, or the default of the system."""
     hidden: int = 0
     """Size of the dense layer; 0 means its input size."""
     norm: str = "none"
@@ -98,7 +99,7 @@ class Labelled(nn.Module):
         self.reach = 0
         """Length in tokens of truncated backpropagation in a recurrent backbone; 0 means all."""
         width = width_of(backbone) * (3 if self.config.pooling == "concat" else 1)
-        has_dense = self.config.dense in ("tanh", "relu") and not self._backbone_pools
+        has_dense = DENSE[self.config.dense] is not None and not self._backbone_pools
         self.dense = nn.Linear(width, self.config.hidden or width) if has_dense else None
         self.norm_dense = NORMS[self.config.norm](width) if has_dense else None
         width = self.dense.out_features if self.dense is not None else width
@@ -205,7 +206,7 @@ def resolved_head(backbone: nn.Module, config: HeadConfig) -> HeadConfig:
     if dense == "auto":
         dense = "none"
         if isinstance(backbone, Encoder) and pooling == "first":
-            dense = "relu" if not backbone.config.segments else "tanh"
+            dense = "relu" if not backbone.config.segments else backbone.config.labels_with
     return replace(config, pooling=pooling, dense=dense)
 
 

@@ -42,6 +42,7 @@ SYSTEMS = Table(
         "bert": Entry("ensue.models.bert:BERT", "encoder trained on masked words and next sentences"),
         "roberta": Entry("ensue.models.bert:RoBERTa", "encoder trained on masked words"),
         "albert": Entry("ensue.models.albert:ALBERT", "encoder of one shared block, trained on masked words and order"),
+        "electra": Entry("ensue.models.electra:ELECTRA", "encoder trained to tell which words a generator replaced"),
         "word2vec": Entry("ensue.models.word2vec:Word2Vec", "word vectors, from neighbouring words"),
         **NUMBERS,
     },

@@ -19,7 +19,8 @@ from ensue.nn.experts import GATES as EXPERT_GATES
 from ensue.nn.experts import Experts
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
 from ensue.nn.gated_feed_forward import GATES, GatedFeedForward
-from ensue.nn.mixers.mixer import MixerConfig, build_mixer, check_mixer, parse_heads, parse_pattern, parse_turns
+from ensue.nn.mixers.functional import FunctionalAttention
+from ensue.nn.mixers.mixer import Mixer, MixerConfig, build_mixer, check_mixer, parse_heads, parse_pattern, parse_turns
 from ensue.nn.norms import RMSNorm
 from ensue.nn.planning import without_storage
 from ensue.nn.positions import POSITIONS, LinearBias, parse_scaling
@@ -120,7 +121,7 @@ class TrunkConfig:
                     attention_cap=getattr(self, "attention_cap", 0.0),
                 )
                 for one in dict.fromkeys(parse_turns(self.attention)):
-                    build_mixer(one, mixers)
+                    mixer_of(one, positions, mixers)
 
     @property
     def feed_kind(self) -> str:
@@ -205,6 +206,16 @@ def mixer_config(
     )
 
 
+def mixer_of(attention: str, positions: str, mixers: MixerConfig) -> Mixer:
+    """The mixer of a block: with functional positions, full attention has them in its keys and values."""
+    if positions != "functional":
+        return build_mixer(attention, mixers)
+    if attention != "full":
+        what = f"positions = functional is for attention = full, not {attention}"
+        raise InputError(what, hint="use attention=full, or other positions")
+    return FunctionalAttention(mixers)
+
+
 def build_trunk(
     config: TrunkConfig,
     *,
@@ -236,7 +247,7 @@ def build_trunk(
     )
 
     def block(attention: str) -> Block:
-        mixer = build_mixer(attention, mixers)
+        mixer = mixer_of(attention, positions, mixers)
         across = None
         if cross is not None:
             across = cross(config.hidden, config.heads, attention_dropout, config.bias, config.head_width)

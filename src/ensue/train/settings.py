@@ -10,6 +10,7 @@ from ensue.core.settings import Need, check, check_below_one, check_not_negative
 CLOCKS = ("wall", "cpu")
 OPTIMISERS = ("adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "inverse-sqrt", "one-cycle", "plateau", "slanted")
+MASK_UNITS = ("tokens", "words", "spans")
 MAX_THREADS = 1024
 """OpenMP ends the process if it cannot start as many threads as it is told to."""
 
@@ -211,6 +212,8 @@ class MaskedTrainSettings(TrainSettings):
     """Share of masked tokens replaced by the mask token."""
     mask_as_random: float = 0.1
     """Share of masked tokens replaced by a random token; the rest is unchanged."""
+    mask_unit: str = "tokens"
+    """What is masked at once: tokens, words (all tokens of a word) or spans (one to ten words; SpanBERT)."""
     mask_anew: bool = True
     """Dynamic masking: new masks in every epoch (RoBERTa)."""
 
@@ -220,6 +223,7 @@ class MaskedTrainSettings(TrainSettings):
         check_not_negative(self, "length")
         check(self, "mask", 0 < self.mask < 1, "between 0 and 1")
         check(self, "mask_as_mask", 0 <= self.mask_as_mask <= 1, "between 0 and 1")
+        check(self, "mask_unit", self.mask_unit in MASK_UNITS, f"one of {', '.join(MASK_UNITS)}")
         rest = 1 - self.mask_as_mask
         check(self, "mask_as_random", 0 <= self.mask_as_random <= rest + 1e-9, f"between 0 and {rest:g}")
 

@@ -27,10 +27,9 @@ from ensue.exchange.huggingface.reading import (
     CONFIG_FILE,
     ImportedModel,
     build_model,
-    is_pickle,
-    pickle_error,
     read_folder,
 )
+from ensue.exchange.huggingface.stored import is_pickle, pickle_error
 from ensue.exchange.huggingface.t5 import is_t5, write_t5
 from ensue.exchange.huggingface.transfo_xl import is_transfo_xl, write_transfo_xl
 from ensue.exchange.huggingface.writing import write_folder

@@ -39,6 +39,7 @@ SMALL = {
     "bert": {"layers": 2, "heads": 2, "hidden": 64, "context": 32},
     "roberta": {"layers": 2, "heads": 2, "hidden": 64, "context": 32},
     "albert": {"layers": 2, "heads": 2, "hidden": 64, "embedding": 4, "context": 32},
+    "electra": {"layers": 2, "heads": 2, "hidden": 64, "embedding": 4, "context": 32},
 }
 NOT_COUNTED = {"ngram", "cove", "word2vec", "last", "seasonal", "linear"}
 """Learnt by counting, by loops of their own, on another run, or from series."""

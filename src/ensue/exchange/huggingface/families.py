@@ -1,97 +1,22 @@
-"""Weight maps and settings of the model families that are imported and exported.
-
-A map is their name → (our name, layout). A ``*`` stands for the number of a block; a name that ends in neither
-``.weight`` nor ``.bias`` stands for both. Layouts:
-
-    ""        the same
-    "T"       transposed: (in, out) where ours is (out, in)
-    "1/3"     the first of three that are concatenated in ours: queries, keys, values
-    "cut"     with unused rows at the start, which ours does not have
-    "sines"   columns of sines, then of cosines, where ours alternate
-
-Names of the backbone are without the prefixes of either side. ``POOLER`` in a head is the layer that turns the first
-token into a vector for the whole text, of the encoder or of the head. The maps are used in both directions.
-"""
+"""Classes, settings and heads of the model families that are imported and exported."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-WeightMap = dict[str, tuple[str, str]]
-
-POOLER = "pool"
-
-ENCODER_EMBEDDINGS: WeightMap = {
-    "embeddings.word_embeddings.weight": ("embed.weight", ""),
-    "embeddings.position_embeddings.weight": ("positions.weight", ""),
-    "embeddings.LayerNorm": ("norm", ""),
-}
-BERT_BODY: WeightMap = {
-    **ENCODER_EMBEDDINGS,
-    "embeddings.token_type_embeddings.weight": ("segments.weight", ""),
-    "encoder.layer.*.attention.self.query": ("blocks.*.attention.project", "1/3"),
-    "encoder.layer.*.attention.self.key": ("blocks.*.attention.project", "2/3"),
-    "encoder.layer.*.attention.self.value": ("blocks.*.attention.project", "3/3"),
-    "encoder.layer.*.attention.output.dense": ("blocks.*.attention.out", ""),
-    "encoder.layer.*.attention.output.LayerNorm": ("blocks.*.norm_attention", ""),
-    "encoder.layer.*.intermediate.dense": ("blocks.*.feed.up", ""),
-    "encoder.layer.*.output.dense": ("blocks.*.feed.down", ""),
-    "encoder.layer.*.output.LayerNorm": ("blocks.*.norm_feed", ""),
-}
-ALBERT_BODY: WeightMap = {
-    **ENCODER_EMBEDDINGS,
-    "embeddings.token_type_embeddings.weight": ("segments.weight", ""),
-    "encoder.embedding_hidden_mapping_in": ("project", ""),
-    "encoder.albert_layer_groups.*.albert_layers.0.attention.query": ("blocks.*.attention.project", "1/3"),
-    "encoder.albert_layer_groups.*.albert_layers.0.attention.key": ("blocks.*.attention.project", "2/3"),
-    "encoder.albert_layer_groups.*.albert_layers.0.attention.value": ("blocks.*.attention.project", "3/3"),
-    "encoder.albert_layer_groups.*.albert_layers.0.attention.dense": ("blocks.*.attention.out", ""),
-    "encoder.albert_layer_groups.*.albert_layers.0.attention.LayerNorm": ("blocks.*.norm_attention", ""),
-    "encoder.albert_layer_groups.*.albert_layers.0.ffn": ("blocks.*.feed.up", ""),
-    "encoder.albert_layer_groups.*.albert_layers.0.ffn_output": ("blocks.*.feed.down", ""),
-    "encoder.albert_layer_groups.*.albert_layers.0.full_layer_layer_norm": ("blocks.*.norm_feed", ""),
-}
-ROBERTA_BODY: WeightMap = {**BERT_BODY, "embeddings.position_embeddings.weight": ("positions.weight", "cut")}
-DISTILBERT_BODY: WeightMap = {
-    **ENCODER_EMBEDDINGS,
-    "transformer.layer.*.attention.q_lin": ("blocks.*.attention.project", "1/3"),
-    "transformer.layer.*.attention.k_lin": ("blocks.*.attention.project", "2/3"),
-    "transformer.layer.*.attention.v_lin": ("blocks.*.attention.project", "3/3"),
-    "transformer.layer.*.attention.out_lin": ("blocks.*.attention.out", ""),
-    "transformer.layer.*.sa_layer_norm": ("blocks.*.norm_attention", ""),
-    "transformer.layer.*.ffn.lin1": ("blocks.*.feed.up", ""),
-    "transformer.layer.*.ffn.lin2": ("blocks.*.feed.down", ""),
-    "transformer.layer.*.output_layer_norm": ("blocks.*.norm_feed", ""),
-}
-GPT_BLOCK: WeightMap = {
-    "h.*.ln_1": ("blocks.*.norm_attention", ""),
-    "h.*.attn.c_attn": ("blocks.*.attention.project", "T"),
-    "h.*.attn.c_proj": ("blocks.*.attention.out", "T"),
-    "h.*.ln_2": ("blocks.*.norm_feed", ""),
-    "h.*.mlp.c_fc": ("blocks.*.feed.up", "T"),
-    "h.*.mlp.c_proj": ("blocks.*.feed.down", "T"),
-}
-GPT2_BODY: WeightMap = {
-    "wte.weight": ("embed.weight", ""),
-    "wpe.weight": ("positions.weight", ""),
-    "ln_f": ("norm", ""),
-    **GPT_BLOCK,
-}
-OPENAI_GPT_BODY: WeightMap = {
-    "tokens_embed.weight": ("embed.weight", ""),
-    "positions_embed.weight": ("positions.weight", ""),
-    **GPT_BLOCK,
-}
-TOKEN_HEADS: dict[str, WeightMap] = {"token": {"classifier": ("out", "")}, "span": {"qa_outputs": ("out", "")}}
-
-
-def _masked(dense: str, norm: str, bias: str) -> WeightMap:
-    return {dense: ("head.dense", ""), norm: ("head.norm", ""), bias: ("head.out.bias", "")}
-
-
-def _pooled(pooler: str, out: str = "classifier") -> WeightMap:
-    return {pooler: (POOLER, ""), out: ("out", "")}
-
+from ensue.exchange.huggingface.weight_maps import (
+    ALBERT_BODY,
+    BERT_BODY,
+    DISTILBERT_BODY,
+    ELECTRA_BODY,
+    GPT2_BODY,
+    POOLER,
+    ROBERTA_BODY,
+    TOKEN_HEADS,
+    WeightMap,
+    masked_head,
+    pooled_head,
+)
 
 CLASSES: dict[str, tuple[str, ...]] = {
     "ForPreTraining": ("masked", "next"),
@@ -187,13 +112,13 @@ BERT = Family(
     prefix="bert.",
     body=BERT_BODY,
     heads={
-        "masked": _masked(
+        "masked": masked_head(
             "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"
         ),
         "pooler": {"bert.pooler.dense": (POOLER, "")},
         "next": {"bert.pooler.dense": (POOLER, ""), "cls.seq_relationship": ("next", "")},
-        "whole": _pooled("bert.pooler.dense"),
-        "choice": _pooled("bert.pooler.dense"),
+        "whole": pooled_head("bert.pooler.dense"),
+        "choice": pooled_head("bert.pooler.dense"),
         **TOKEN_HEADS,
     },
     tied={
@@ -212,10 +137,10 @@ ROBERTA = Family(
     prefix="roberta.",
     body=ROBERTA_BODY,
     heads={
-        "masked": _masked("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+        "masked": masked_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
         "pooler": {"roberta.pooler.dense": (POOLER, "")},
-        "whole": _pooled("classifier.dense", "classifier.out_proj"),
-        "choice": _pooled("roberta.pooler.dense"),
+        "whole": pooled_head("classifier.dense", "classifier.out_proj"),
+        "choice": pooled_head("roberta.pooler.dense"),
         **TOKEN_HEADS,
     },
     tied={
@@ -234,9 +159,9 @@ DISTILBERT = Family(
     prefix="distilbert.",
     body=DISTILBERT_BODY,
     heads={
-        "masked": _masked("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
-        "whole": _pooled("pre_classifier"),
-        "choice": _pooled("pre_classifier"),
+        "masked": masked_head("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+        "whole": pooled_head("pre_classifier"),
+        "choice": pooled_head("pre_classifier"),
         **TOKEN_HEADS,
     },
     tied={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
@@ -268,11 +193,11 @@ ALBERT = Family(
     prefix="albert.",
     body=ALBERT_BODY,
     heads={
-        "masked": _masked("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
+        "masked": masked_head("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
         "pooler": {"albert.pooler": (POOLER, "")},
         "next": {"albert.pooler": (POOLER, ""), "sop_classifier.classifier": ("next", "")},
-        "whole": _pooled("albert.pooler"),
-        "choice": _pooled("albert.pooler"),
+        "whole": pooled_head("albert.pooler"),
+        "choice": pooled_head("albert.pooler"),
         **TOKEN_HEADS,
     },
     tied={
@@ -299,6 +224,45 @@ ALBERT = Family(
     head_dropout=0.1,
     blocks="groups",
 )
+ELECTRA = Family(
+    name="electra",
+    system="electra",
+    stem="Electra",
+    more={"ForPreTraining": ("replaced",)},
+    prefix="electra.",
+    body=ELECTRA_BODY,
+    heads={
+        "masked": masked_head(
+            "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"
+        ),
+        "replaced": {
+            "discriminator_predictions.dense": ("replaced.dense", ""),
+            "discriminator_predictions.dense_prediction": ("replaced.out", ""),
+        },
+        "whole": pooled_head("classifier.dense", "classifier.out_proj"),
+        "choice": pooled_head("sequence_summary.summary"),
+        **TOKEN_HEADS,
+    },
+    tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+    settings={
+        **BERT_SETTINGS,
+        "embedding_size": ("embedding", 128),
+        "hidden_size": ("hidden", 256),
+        "num_attention_heads": ("heads", 4),
+        "intermediate_size": ("inner", 1024),
+    },
+    needs={
+        **REQUIRED_SETTINGS,
+        "summary_type": ("first",),
+        "summary_use_proj": (True,),
+        "summary_activation": ("gelu",),
+    },
+    dropouts=("attention_probs_dropout_prob",),
+    head_dropouts={"whole": "classifier_dropout", "choice": "summary_last_dropout", "token": "classifier_dropout"},
+    dense="gelu-erf",
+)
+WIDE_ELECTRA = replace(ELECTRA, body=BERT_BODY, fixed={"embedding": 0})
+"""ELECTRA with embeddings as wide as the model, which are not mapped."""
 GPT2 = Family(
     name="gpt2",
     system="gpt",
@@ -332,6 +296,13 @@ GPT2 = Family(
     dense="none",
     buffers=(".attn.bias", ".attn.masked_bias"),
 )
-FAMILIES = {family.name: family for family in (BERT, DISTILBERT, ROBERTA, ALBERT, GPT2)}
+FAMILIES = {family.name: family for family in (BERT, DISTILBERT, ROBERTA, ALBERT, ELECTRA, GPT2)}
+
+
+def electra_family(embedding: int, hidden: int) -> Family:
+    """Return the family of an ELECTRA with embeddings of this width; 0 means as wide as the model."""
+    return WIDE_ELECTRA if embedding in (0, hidden) else ELECTRA
+
+
 ACTIVATIONS = {"gelu": "gelu-erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "relu": "relu"}
 """Their activations → ours; the first name of each is written."""

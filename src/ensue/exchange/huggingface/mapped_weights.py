@@ -11,8 +11,8 @@ from torch import nn
 
 from ensue.core.errors import InputError, errors_in
 from ensue.exchange.huggingface.conversion import import_weights
-from ensue.exchange.huggingface.families import WeightMap
 from ensue.exchange.huggingface.reading import CONFIG_FILE
+from ensue.exchange.huggingface.weight_maps import WeightMap
 from ensue.exchange.tensor_files import StoredTensors, listed
 from ensue.nn.planning import without_storage
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +27,11 @@ from ensue.exchange.huggingface.conversion import (
     setting,
     unused_rows,
 )
-from ensue.exchange.huggingface.families import FAMILIES, Family
-from ensue.exchange.tensor_files import INDEX_FILE, WEIGHTS_FILE, StoredTensors, listed
+from ensue.exchange.huggingface.electra import GENERATOR, check_generator, check_shared, pair_settings
+from ensue.exchange.huggingface.families import FAMILIES, Family, electra_family
+from ensue.exchange.huggingface.stored import all_tensors, in_float32
+from ensue.exchange.huggingface.tensor_checks import check_tensors, present_heads, rename_tensors, without_tied
+from ensue.exchange.tensor_files import listed
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import KINDS, HeadConfig, Labelled
@@ -37,12 +39,9 @@ from ensue.models.table import SYSTEMS
 from ensue.nn.planning import without_storage
 
 CONFIG_FILE = "config.json"
-PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 MOST_LAYERS = 1000
 """The most layers that can share a block."""
-OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
-"""Old suffixes of layer norms."""
 HEAD_TASKS = {"whole": ("classify", 0), "choice": ("choose", 1), "token": ("tag", 0), "span": ("answer", 2)}
 """The task of each head, and its number of outputs; 0 means one for each label."""
 
@@ -79,6 +78,8 @@ class HubFolder:
     """id2label, in order."""
     notes: tuple[str, ...]
     """Notes for the user, one sentence each."""
+    generator: HubFolder | None = None
+    """Of a discriminator: the folder of its generator."""
 
     @property
     def where(self) -> str:
@@ -108,18 +109,38 @@ def read_folder(path: str | Path) -> HubFolder:
     family = _family(config, where)
     architecture = _architecture(family, config, where)
     check_settings(family, config, where)
-    raw, notes = _in_float32(_tensors(path))
+    raw, notes = in_float32(all_tensors(path))
     blocks = _blocks(family, config, len(raw), where)
-    weights = _without_tied(family, config, _renamed(family, blocks, raw), where)
-    heads = _heads(family, architecture, weights)
-    notes += _check_tensors(family, heads, blocks, weights, str(path))
-    notes += _remarks(family, config, heads)
+    weights = without_tied(family, config, rename_tensors(family, blocks, raw), where)
+    heads = present_heads(family, architecture, weights)
+    notes += check_tensors(family, heads, blocks, weights, str(path))
+    generator = _generator(path, heads)
+    notes += _remarks(family, config, heads, generator is not None)
     tokenizer = next((path / name for name in TOKENIZER_FILES if (path / name).exists()), None)
     if tokenizer is None:
         notes.append("there is no tokenizer in the folder")
     return HubFolder(
-        path, family.name, architecture, heads, config, weights, tokenizer, _labels(config, where), tuple(notes)
+        path,
+        family.name,
+        architecture,
+        heads,
+        config,
+        weights,
+        tokenizer,
+        _labels(config, where),
+        tuple(notes),
+        generator,
     )
+
+
+def _generator(path: Path, heads: tuple[str, ...]) -> HubFolder | None:
+    """Return the folder of a discriminator's generator, if there is one beside it."""
+    inside = path / GENERATOR
+    if "replaced" not in heads or not (inside / CONFIG_FILE).exists():
+        return None
+    generator = read_folder(inside)
+    check_generator(generator.family, generator.heads, generator.where)
+    return generator
 
 
 def _blocks(family: Family, config: dict[str, Any], tensors: int, where: str) -> int:
@@ -152,7 +173,7 @@ def build_model(folder: HubFolder) -> ImportedModel:
 
 def _plan_model(folder: HubFolder) -> ImportedModel:
     """Build the model of a folder with initial weights."""
-    family = FAMILIES[folder.family]
+    family = _family(folder.config, folder.where)
     settings = backbone_settings(family, folder.config, folder.where)
     kind = next((head for head in folder.heads if head in KINDS), None)
     if kind is not None:
@@ -160,10 +181,19 @@ def _plan_model(folder: HubFolder) -> ImportedModel:
     cls = SYSTEMS.load(family.system)
     if cls is GPTLanguageModel:
         return ImportedModel(family.system, cls(cls.Config(**settings)), cls.task, None)
+    untrained = tuple(head for head in ("masked", "replaced") if head in family.heads and head not in folder.heads)
+    system = family.system
+    if folder.generator is not None:
+        theirs = backbone_settings(
+            _family(folder.generator.config, folder.generator.where), folder.generator.config, folder.generator.where
+        )
+        settings, untrained = pair_settings(settings, theirs, folder.generator.where), ()
+    elif family.name == "electra" and "masked" in folder.heads:
+        system, untrained = "bert", ()  # a generator alone fills in masks
+        cls = SYSTEMS.load(system)
     pooled = any(family.pools(head) for head in folder.heads)
     model = cls(cls.Config(**settings, pooled=pooled, next_sentence="next" in folder.heads))
-    untrained = () if "masked" in folder.heads else ("masked",)
-    return ImportedModel(family.system, model, cls.task, None, untrained)
+    return ImportedModel(system, model, cls.task, None, untrained)
 
 
 def _labelling_model(folder: HubFolder, family: Family, settings: dict[str, Any], kind: str) -> ImportedModel:
@@ -209,12 +239,15 @@ def _check_task(folder: HubFolder, task: str, outputs: int, wanted: int) -> None
         raise InputError(f"a head with {outputs} outputs cannot {task}: that takes {wanted}", where=folder.where)
 
 
-def _converted_weights(folder: HubFolder, model: nn.Module) -> dict[str, Tensor]:
-    """Return the folder's weights under our names; raise an error for one whose size is not the model's."""
-    family, own = FAMILIES[folder.family], model.state_dict()
-    blocks = len(getattr(model, "body", model).blocks)  # type: ignore[arg-type]
+def _converted_weights(folder: HubFolder, model: nn.Module, ours: str = "") -> dict[str, Tensor]:
+    """Return the folder's weights under our names; raise an error for one whose size is not the model's.
+
+    ``ours`` is the prefix of the backbone's names.
+    """
+    family, own = _family(folder.config, folder.where), model.state_dict()
+    ours = ours or ("" if isinstance(model, GPTLanguageModel) else "body.")
+    blocks = len(model.get_submodule(ours.removesuffix(".")).blocks)  # type: ignore[arg-type]
     pool = "body.pooler" if any(family.pools(head) for head in folder.heads) else "dense"
-    ours = "" if isinstance(model, GPTLanguageModel) else "body."
     names = model_map(family, blocks, folder.heads, ours, pool)
     new = import_weights(names, folder.weights, unused_rows(family, folder.config))
     wrong = [name for name, tensor in new.items() if name not in own or tensor.shape != own[name].shape]
@@ -223,7 +256,11 @@ def _converted_weights(folder: HubFolder, model: nn.Module) -> dict[str, Tensor]
         size = tuple(folder.weights[theirs[0]].shape)
         what = f"{listed(theirs)}: the sizes, e.g. {size}, are not those that {CONFIG_FILE} gives"
         raise InputError(what, where=str(folder.path))
-    return new
+    if folder.generator is None:
+        return new
+    of_generator = _converted_weights(folder.generator, model, "generator.")
+    check_shared(new, of_generator, folder.generator.where)
+    return new | of_generator
 
 
 def _family(config: dict[str, Any], where: str) -> Family:
@@ -231,7 +268,10 @@ def _family(config: dict[str, Any], where: str) -> Family:
     if not isinstance(name, str) or name not in FAMILIES:
         what = "has no model_type" if name is None else f"model_type {shown(name)} is not supported"
         raise InputError(what, where=where, hint=f"available: {', '.join(FAMILIES)}")
-    return FAMILIES[name]
+    family = FAMILIES[name]
+    if family.name != "electra":
+        return family
+    return electra_family(*(setting(family, config, theirs, where) for theirs in ("embedding_size", "hidden_size")))
 
 
 def _architecture(family: Family, config: dict[str, Any], where: str) -> str:
@@ -267,101 +307,13 @@ def check_has_tensors(name: str, blocks: int, tensors: int, where: str) -> None:
         raise InputError(what, where=where, hint="config.json belongs to another model, or is damaged")
 
 
-def stored_tensors(path: Path) -> StoredTensors:
-    """Return the tensors of a folder, from one file or several; those of a pickle are refused."""
-    pickles = sorted(file.name for file in path.iterdir() if file.suffix in PICKLE_SUFFIXES)
-    if pickles and not any((path / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE)):
-        raise pickle_error(path / pickles[0])
-    return StoredTensors(path)
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    """Load all tensors of a folder."""
-    stored = stored_tensors(path)
-    return {name: stored.read(name) for name in stored.tensors}
-
-
-def is_pickle(path: Path) -> bool:
-    """True if torch.save wrote a file: a pickle, or an archive with one."""
-    with path.open("rb") as file:
-        return path.suffix in PICKLE_SUFFIXES and file.read(4).startswith((b"\x80", b"PK\x03\x04"))
-
-
-def pickle_error(path: Path) -> InputError:
-    """Return the error for a pickle: why it is not opened, and what to do."""
-    what = f"{path.name} is a pickle, which can run any code when it is opened, so it is not read"
-    hint = "if you trust it, open it with transformers and save_pretrained(folder, safe_serialization=True)"
-    return InputError(what, where=str(path.parent), hint=hint)
-
-
-def _in_float32(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Convert tensors to float32, with a note if they were not."""
-    kinds = {str(t.dtype).removeprefix("torch.") for t in weights.values() if t.is_floating_point()} - {"float32"}
-    converted = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
-    return converted, [f"its weights were {', '.join(sorted(kinds))} and are float32 here"] if kinds else []
-
-
-def _renamed(family: Family, blocks: int, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Rename tensors to the library's current names, with the backbone's prefix; buffers are dropped."""
-    known = model_map(family, blocks, family.heads)
-    renamed = {}
-    for name, tensor in weights.items():
-        for old, new in OLD_SUFFIXES.items():
-            if name.endswith(old):
-                name = name.removesuffix(old) + new
-        if name.endswith(family.buffers):
-            continue
-        renamed[family.prefix + name if name not in known and family.prefix + name in known else name] = tensor
-    return renamed
-
-
-def _without_tied(family: Family, config: dict[str, Any], weights: dict[str, Tensor], where: str) -> dict[str, Tensor]:
-    """Drop tied tensors; raise an error for one that should be tied and is not."""
-    weights = dict(weights)
-    for alias, name in family.tied.items():
-        copy = weights.pop(alias, None)
-        if copy is None:
-            continue
-        original = weights.setdefault(name, copy)
-        untied = config.get("tie_word_embeddings") is False and name.startswith(family.prefix)
-        if untied and not torch.equal(original, copy):
-            what = f"an untied output layer ({alias} is not {name}, tie_word_embeddings = false) is not supported"
-            raise InputError(what, where=where)
-    return weights
-
-
-def _heads(family: Family, architecture: str, weights: dict[str, Tensor]) -> tuple[str, ...]:
-    """Return the heads of a class; if it is not a labelling class, also others whose tensors are complete."""
-    heads = family.classes[architecture]
-    if any(head in KINDS for head in heads):
-        return heads
-    more = (head for head in ("masked", "next", "pooler") if head in family.heads and head not in heads)
-    return heads + tuple(head for head in more if head_map(family, [head]).keys() <= weights.keys())
-
-
-def _check_tensors(
-    family: Family, heads: tuple[str, ...], blocks: int, weights: dict[str, Tensor], where: str
-) -> list[str]:
-    """Raise an error for missing, unexpected or broken tensors; note unused heads of other tasks."""
-    needed = set(model_map(family, blocks, heads))
-    missing = sorted(needed - set(weights), key=_natural)
-    if missing:
-        raise InputError(f"tensors are missing: {listed(missing)}", where=where)
-    broken = sorted((name for name in needed if not bool(weights[name].isfinite().all())), key=_natural)
-    if broken:
-        what = f"tensors hold NaN or infinite values: {listed(broken)}"
-        raise InputError(what, where=where, hint="save or download the model again")
-    extra = set(weights) - needed
-    unknown = sorted(extra - head_map(family, family.heads).keys(), key=_natural)
-    if unknown:
-        raise InputError(f"tensors that its class does not have: {listed(unknown)}", where=where)
-    return [f"not used, of another task: {listed(sorted(extra))}"] if extra else []
-
-
-def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...]) -> list[str]:
-    """Return notes on harmless differences."""
+def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...], paired: bool) -> list[str]:
+    """Return notes on harmless differences; ``paired``: a generator is beside it."""
     notes = []
-    if "masked" in family.heads and "masked" not in heads and not any(head in KINDS for head in heads):
+    unfilled = "masked" in family.heads and "masked" not in heads and not any(head in KINDS for head in heads)
+    if unfilled and family.name == "electra" and not paired:
+        notes.append("the folder has no generator: a new, untrained one is added, so what it fills in is random")
+    elif unfilled and not paired:
         notes.append("the folder has no masked head: a new, untrained one is added, so what it fills in is random")
     dropout = family.their("dropout")
     share = config.get(dropout, family.settings[dropout][1])
@@ -373,8 +325,3 @@ def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...]) -> 
     if config.get("sinusoidal_pos_embds"):
         notes.append("its positions are sinusoids; here they change if it is trained")
     return notes
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Sort key: layer 10 after layer 9."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"\.", name)]

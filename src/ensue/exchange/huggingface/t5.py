@@ -23,9 +23,10 @@ from ensue.data.tokenizers.subword import SubwordTokenizer
 from ensue.exchange.huggingface.conversion import export_weights
 from ensue.exchange.huggingface.decoder_config import flag_setting, number_setting
 from ensue.exchange.huggingface.decoder_tokenizer import read_decoder_tokenizer, write_decoder_tokenizer
-from ensue.exchange.huggingface.families import WeightMap
 from ensue.exchange.huggingface.mapped_weights import build_filled
-from ensue.exchange.huggingface.reading import CONFIG_FILE, check_has_tensors, stored_tensors
+from ensue.exchange.huggingface.reading import CONFIG_FILE, check_has_tensors
+from ensue.exchange.huggingface.stored import stored_tensors
+from ensue.exchange.huggingface.weight_maps import WeightMap
 from ensue.exchange.tensor_files import WEIGHTS_FILE
 from ensue.models.t5 import T5, T5Config
 from ensue.nn.gated_feed_forward import GATES

@@ -30,9 +30,10 @@ from ensue.exchange.huggingface.decoder_tokenizer import (
     read_decoder_tokenizer,
     write_decoder_tokenizer,
 )
-from ensue.exchange.huggingface.families import WeightMap
 from ensue.exchange.huggingface.mapped_weights import build_filled
-from ensue.exchange.huggingface.reading import CONFIG_FILE, check_has_tensors, stored_tensors
+from ensue.exchange.huggingface.reading import CONFIG_FILE, check_has_tensors
+from ensue.exchange.huggingface.stored import stored_tensors
+from ensue.exchange.huggingface.weight_maps import WeightMap
 from ensue.exchange.tensor_files import WEIGHTS_FILE
 from ensue.models.transformer_xl import MEMORY, TransformerXL, TransformerXLConfig
 

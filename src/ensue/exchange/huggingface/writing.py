@@ -1,13 +1,5 @@
 """Export a model as a Hugging Face folder: config.json, model.safetensors and the tokenizer's files.
 
-What a model is written as follows from its parts:
-
-    gpt with learned positions and norm=pre                gpt2
-    encoder of roberta                                     roberta
-    encoder with embeddings of their own width             albert
-    encoder without segments, epsilon 1e-12, relu head     distilbert
-    any other encoder                                      bert, one without segments with a segment of zeros
-
 GPT-2's head for whole texts has no bias. W h + b = W (h + δ) with W δ = b, and h is the last layer norm's output, so δ
 is added to that norm's bias, which nothing else reads.
 """
@@ -15,7 +7,6 @@ is added to that norm's bias, which nothing else reads.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,35 +18,12 @@ from ensue.core.errors import InputError
 from ensue.core.files import atomic_file, write_json, write_text
 from ensue.data.tokenizers.special_tokens import SpecialTokens
 from ensue.exchange.huggingface.conversion import export_settings, export_weights, model_map, unused_rows
-from ensue.exchange.huggingface.families import ALBERT, DISTILBERT, GPT2, ROBERTA, Family
+from ensue.exchange.huggingface.electra import GENERATOR, generator_of
+from ensue.exchange.huggingface.export_form import ExportForm, electra_of, export_form, unsupported
 from ensue.exchange.huggingface.families import BERT as BERT_FAMILY
-from ensue.models.bert import BERT, RoBERTaConfig
-from ensue.models.encoder import Encoder
-from ensue.models.gpt import GPTLanguageModel
+from ensue.exchange.huggingface.families import DISTILBERT, ELECTRA, GPT2, ROBERTA, Family
+from ensue.models.electra import ELECTRA as ELECTRAModel
 from ensue.models.labelled import Labelled
-from ensue.nn.trunk_config import TrunkConfig
-
-DISTILBERT_EPSILON = 1e-12
-"""Epsilon of DistilBERT's layer norms, which its config.json cannot change."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExportForm:
-    """The model's counterpart in their library."""
-
-    family: Family
-    heads: tuple[str, ...]
-    body: Any
-    ours: str
-    """Our prefix of the backbone's names."""
-    pool: str
-    """Our name of the layer that pools the first token."""
-
-    @property
-    def architecture(self) -> str:
-        """Their class with these heads."""
-        heads = tuple(head for head in self.heads if head != "pooler")
-        return next(name for name, held in self.family.classes.items() if held == heads)
 
 
 def write_folder(
@@ -70,6 +38,23 @@ def write_folder(
     """Write a model and its tokenizer as a folder; the error for an unsupported model names supported ones."""
     out = Path(out)
     form = export_form(model)
+    if isinstance(model, ELECTRAModel):
+        small = generator_of(model)
+        of_generator = ExportForm(electra_of(small.config), ("masked",), small.body, "body.", "")
+        _write(small, of_generator, out / GENERATOR, tokenizer_state, special, None, task)
+    return _write(model, form, out, tokenizer_state, special, labels, task)
+
+
+def _write(
+    model: nn.Module,
+    form: ExportForm,
+    out: Path,
+    tokenizer_state: Mapping[str, Any],
+    special: SpecialTokens | None,
+    labels: Sequence[str] | None,
+    task: str,
+) -> Path:
+    """Write a model in a form that is known."""
     tokens = token_names(tokenizer_state)
     pad = _pad(form, special)
     config = {
@@ -87,111 +72,6 @@ def write_folder(
         temporary.chmod(0o644)
     _write_tokenizer(out, tokenizer_state, tokens, special, form)
     return out
-
-
-def export_form(model: nn.Module) -> ExportForm:
-    """Return the counterpart of a model."""
-    if isinstance(model, GPTLanguageModel):
-        _check_gpt(model)
-        return ExportForm(GPT2, (), model, "", "")
-    if isinstance(model, BERT):
-        return _masked_form(model)
-    if isinstance(model, Labelled) and isinstance(model.body, Encoder):
-        return _encoder_form(model, model.body)
-    if isinstance(model, Labelled) and isinstance(model.body, GPTLanguageModel):
-        _check_gpt(model.body)
-        _check_gpt_head(model)
-        return ExportForm(GPT2, (model.config.kind,), model.body, "body.", "")
-    name = type(model.body if isinstance(model, Labelled) else model).__name__
-    raise _unsupported(f"a {name}", "bert, roberta, albert and gpt are")
-
-
-def _unsupported(what: str, supported: str) -> InputError:
-    return InputError(f"{what} is not supported by Hugging Face's library", hint=supported)
-
-
-def _check_values(what: str, config: Any, **needed: object) -> None:
-    """Raise an error unless these settings have the values that their library supports."""
-    wrong = {name: getattr(config, name) for name, value in needed.items() if getattr(config, name) != value}
-    if wrong:
-        has, wants = (
-            ", ".join(f"{name.removesuffix('_kind')}={values[name]}" for name in wrong) for values in (wrong, needed)
-        )
-        raise _unsupported(f"{what} with {has}", f"one with {wants} is")
-
-
-def _check_encoder(body: Encoder, **needed: object) -> None:
-    config = body.config
-    _check_trunk("an encoder", config, positions="learned", norm="post", feed_kind=config.activation, **needed)
-    if not config.embedding and config.groups not in (0, config.layers):
-        raise _unsupported("an encoder whose layers share blocks", "one with an embedding width too (albert) is")
-    if config.embedding and config.groups and config.layers % config.groups:
-        what = f"an encoder of {config.layers} layers that share {config.groups} blocks"
-        raise _unsupported(what, "one whose layers are a multiple of groups is")
-
-
-def _masked_form(model: BERT) -> ExportForm:
-    body = model.body
-    _check_encoder(body, tied=True)
-    heads: tuple[str, ...] = ("masked",)
-    if model.next is not None:
-        heads += ("next",)
-    elif body.pooler is not None:
-        heads += ("pooler",)
-    family = BERT_FAMILY
-    if body.config.embedding:
-        family = ALBERT
-    elif isinstance(body.config, RoBERTaConfig) and model.next is None:
-        _check_values("RoBERTa's masked head", body.config, activation="gelu-erf")
-        family = ROBERTA
-    elif heads == ("masked",) and _is_distilled(body):
-        family = DISTILBERT
-    return ExportForm(family, heads, body, "body.", "body.pooler")
-
-
-def _encoder_form(model: Labelled, body: Encoder) -> ExportForm:
-    head = model.config
-    _check_encoder(body)
-    whole = head.kind in ("whole", "choice")
-    if whole:
-        _check_values("a head", head, hidden=0, norm="none", pooling="first")
-    family = ALBERT if body.config.embedding else BERT_FAMILY
-    if family is BERT_FAMILY and isinstance(body.config, RoBERTaConfig):
-        family = ROBERTA
-    if family is BERT_FAMILY and _is_distilled(body) and (not whole or head.dense == "relu"):
-        family = DISTILBERT
-    if whole:
-        _check_values("a head of this encoder", head, dense=family.dense)
-    return ExportForm(family, (head.kind,), body, "body.", "body.pooler" if model.dense is None else "dense")
-
-
-def _is_distilled(body: Encoder) -> bool:
-    return not body.config.segments and body.config.epsilon == DISTILBERT_EPSILON
-
-
-def _check_trunk(name: str, config: TrunkConfig, **needed: object) -> None:
-    """Raise an error for blocks that their library does not have."""
-    needed |= {"attention": "full", "bias": True, "qk_norm": False}
-    if config.kv_heads not in (0, config.heads):
-        needed["kv_heads"] = 0
-    _check_values(name, config, **needed)
-
-
-def _check_gpt(model: GPTLanguageModel) -> None:
-    config = model.config
-    if config.experts > 1:
-        raise _unsupported("a gpt with experts", "one with experts=1 is")
-    wide = 4 * config.hidden
-    needed = {"positions": "learned", "norm": "pre", "feed_kind": "gelu", "feed_width": wide, "embed_scale": 1.0}
-    _check_trunk("a gpt", config, **needed, tied=True, attention_cap=0.0, logit_cap=0.0, adaptive=())
-
-
-def _check_gpt_head(model: Labelled) -> None:
-    head = model.config
-    if head.kind == "choice":
-        raise _unsupported("a gpt that chooses", "bert and roberta are")
-    if head.kind == "whole":
-        _check_values("a gpt's head", head, pooling="last", dense=GPT2.dense)
 
 
 def export_model_weights(model: nn.Module, form: ExportForm, pad: int | None) -> dict[str, Tensor]:
@@ -212,7 +92,7 @@ def _without_bias(own: dict[str, Tensor]) -> dict[str, Tensor]:
     shift = torch.linalg.pinv(weight) @ bias
     if not torch.allclose(weight @ shift, bias, atol=1e-6):
         hint = "its head has no bias; train with fewer labels or a wider model"
-        raise _unsupported("a gpt's head whose outputs depend on each other", hint)
+        raise unsupported("a gpt's head whose outputs depend on each other", hint)
     norm = own["body.norm.bias"]
     return {**own, "out.bias": torch.zeros_like(own["out.bias"]), "body.norm.bias": (norm.double() + shift).to(norm)}
 
@@ -229,7 +109,7 @@ def _pad(form: ExportForm, special: SpecialTokens | None) -> int | None:
 def _special_ids(form: ExportForm, special: SpecialTokens | None, pad: int | None) -> dict[str, int | None]:
     """Return the ids of special tokens that differ from the library's defaults."""
     ends = {"bos_token_id": special.start, "eos_token_id": special.end} if special else {}
-    if form.family in (BERT_FAMILY, DISTILBERT):
+    if form.family in (BERT_FAMILY, DISTILBERT) or form.family.name == ELECTRA.name:
         return {"pad_token_id": pad}
     return {"pad_token_id": pad, "bos_token_id": None, "eos_token_id": None, **ends}
 
@@ -267,7 +147,7 @@ def token_names(state: Mapping[str, Any]) -> dict[int, str]:
     """Return the name of each token of a tokenizer.json; raise an error for other tokenizers."""
     model = state.get("model")
     if not isinstance(model, Mapping) or not model.get("vocab"):
-        raise _unsupported(f"a tokenizer of kind {state.get('kind', 'unknown')}", "bpe, wordpiece and unigram are")
+        raise unsupported(f"a tokenizer of kind {state.get('kind', 'unknown')}", "bpe, wordpiece and unigram are")
     vocabulary = model["vocab"]
     if isinstance(vocabulary, Mapping):
         names = {int(number): str(name) for name, number in vocabulary.items()}

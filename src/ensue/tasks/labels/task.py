@@ -45,7 +45,7 @@ from ensue.train.settings import LabelTrainSettings
 MOST_HELD_OUT = 2000
 MOST_EVAL_EXAMPLES = 2000
 """Examples of an evaluation during training, where no setting says."""
-BACKBONES = ("bert", "roberta", "albert", "gpt", "lstm", "gru", "gru-cho", "rnn", "ulmfit", "cove")
+BACKBONES = ("bert", "roberta", "albert", "electra", "gpt", "lstm", "gru", "gru-cho", "rnn", "ulmfit", "cove")
 """Systems that can be the body of a labelling model: each hidden state has read the token at its position."""
 FINE_TUNING: dict[str, Any] = {
     "train.epochs": 3.0,
