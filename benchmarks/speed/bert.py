@@ -32,7 +32,7 @@ from ensue.data.tokenizers.special_tokens import SpecialTokens
 from ensue.exchange.huggingface import build_model, read_folder
 from ensue.kernels.int8 import quantise
 from ensue.tasks.labels.labeller import compute_logits
-from ensue.train.label_objectives import masked_language_loss
+from ensue.train.masked_objectives import masked_language_loss
 
 SMALL = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
 BASE = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}

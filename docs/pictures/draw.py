@@ -523,6 +523,44 @@ def transformer() -> Picture:
     return p
 
 
+def t5() -> Picture:
+    """A row with spans left out, what is written for them, and the bias of distances."""
+    p = Picture(
+        930, 420, "T5: spans left out of a text, what the decoder writes, and a bias for each bucket of distances"
+    )
+    blue, orange = FILLS["blue"][1], FILLS["orange"][1]
+    p.text(24, 28, "Every task is text to text", 16, anchor="start", bold=True)
+    words = ("thank", "you", "for", "inviting", "me", "to", "your", "party", "last", "week")
+    lost = {2: "⟨0⟩", 3: "⟨0⟩", 8: "⟨1⟩"}
+    for t, word in enumerate(words):
+        p.box(64 + 84 * t, 66, 80, 30, word, "orange" if t in lost else "blue", 13, round_=3)
+    source = ("thank", "you", "⟨0⟩", "me", "to", "your", "party", "⟨1⟩", "week", "⟨/s⟩")
+    for t, word in enumerate(source):
+        p.box(50 + 56 * t, 150, 52, 28, word, "orange" if word.startswith("⟨") else "blue", 12, round_=3)
+    for t in range(10):
+        kept = [n for n in range(10) if n not in (3,)].index(t) if t != 3 else 2
+        p.line((64 + 84 * t, 81), (50 + 56 * kept, 135), colour=orange if t in lost else FAINT)
+    p.text(630, 154, "source: each span is one sentinel", 13, GREY, "start")
+    p.box(302, 214, 250, 34, "encoder, L blocks", "blue", 14)
+    p.line((302, 165), (302, 196))
+    p.line((428, 214), (520, 214), colour=orange, width=2.2)
+    p.box(640, 214, 238, 34, "decoder, L blocks", "orange", 14)
+    p.line((640, 197), (640, 186), head=False)
+    for t, word in enumerate(("⟨0⟩", "for", "inviting", "⟨1⟩", "last", "⟨/s⟩")):
+        p.box(486 + 64 * t, 280, 60, 28, word, "orange" if word.startswith("⟨") else "green", 12, round_=3)
+    p.line((640, 232), (640, 265))
+    p.text(486, 316, "target: what was left out, and the end", 13, GREY, "start")
+    p.text(24, 276, "Bias of a score, by the distance t − s", 16, anchor="start", bold=True)
+    for k in range(16):
+        wide = 14 if k < 8 else 10 + 3 * (k - 7)
+        left = 30 + (14 * k if k < 8 else 112 + sum(10 + 3 * (n - 7) for n in range(8, k)))
+        p.box(left + wide / 2, 306, wide, 26, "", "purple" if k % 2 else "grey", round_=1)
+    p.text(30, 340, "a bucket each for 0 … 7, then wider ones, up to 128;", 13, blue, "start")
+    p.text(30, 358, "as many again for what comes after. All layers of a", 13, blue, "start")
+    p.text(30, 376, "stack share the numbers, one a bucket and head.", 13, blue, "start")
+    return p
+
+
 def deberta() -> Picture:
     """The three terms of a score as matrices, and the mask decoder beside the last block."""
     p = Picture(930, 534, "DeBERTa: content and distance compared apart, and absolute positions at the end")
@@ -552,8 +590,8 @@ def deberta() -> Picture:
     for i in range(size):
         for m in range(2 * size - 1):
             seen = size - 1 - i <= m < 2 * size - 1 - i
-            p.box(60 + 30 * m, 336 + 28 * i, 27, 25, "", ("orange", "green", "purple")[(size - 1 - m) % 3] if seen else "white",
-                  round_=3, dashed=not seen)  # fmt: skip
+            fill = ("orange", "green", "purple")[(size - 1 - m) % 3] if seen else "white"
+            p.box(60 + 30 * m, 336 + 28 * i, 27, 25, "", fill, round_=3, dashed=not seen)
         p.text(30, 336 + 28 * i, f"Q_{i + 1}", 13)
     for m, words in ((0, "3"), (3, "0"), (6, "−3")):
         p.text(60 + 30 * m, 452, words, 12, GREY)
@@ -730,7 +768,7 @@ def beam() -> Picture:
 
 
 PICTURES: list[Callable[[], Picture]] = [
-    ngram, window, rnn, gru, lstm, bilm, gpt, seq2seq, transformer, deberta, convs2s, bytenet, beam,
+    ngram, window, rnn, gru, lstm, bilm, gpt, seq2seq, transformer, t5, deberta, convs2s, bytenet, beam,
 ]  # fmt: skip
 
 

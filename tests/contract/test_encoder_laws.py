@@ -25,6 +25,10 @@ VARIANTS = {
         {"embedding": 6, "groups": 2, "layers": 4, "norm": "pre", "positions": "sinusoidal"},
         {"embedding": 0, "groups": 2, "layers": 3, "norm": "reversible"},
     ],
+    "electra": [
+        {"embedding": 4, "generator": 0.5},
+        {"embedding": 0, "generator": 1.0, "generator_layers": 1, "norm": "pre", "positions": "sinusoidal"},
+    ],
     "deberta": [
         {},
         {"attention": "disentangled-shared:longest=9:buckets=6", "decoder": 1, "norm": "pre", "layers": 3},
@@ -39,6 +43,8 @@ VARIANTS = {
         {"attention": "disentangled,disentangled-shared", "norm": "sandwich-rms", "qk_norm": True},
     ],
 }
+LARGE_ENOUGH = {"electra": {"generator": 1.0}}
+"""What a model needs to remember one batch: a quarter of this width is too little."""
 CASES = [
     pytest.param(name, values, id=f"{name}-{n}") for name, many in VARIANTS.items() for n, values in enumerate(many)
 ]
@@ -116,7 +122,7 @@ def test_weights_survive_saving(name, values, tmp_path):
 def test_masked_tokens_of_one_batch_can_be_overfitted(name):
     torch.manual_seed(0)
     cls = SYSTEMS.load(name)
-    model = cls(cls.Config(**SMALL, dropout=0.0))
+    model = cls(cls.Config(**SMALL, **LARGE_ENOUGH.get(name, {}), dropout=0.0))
     tokens, places = torch.randint(1, VOCABULARY, (3, 9)), torch.tensor([[1, 4], [2, 8], [5, 6]])
     targets = tokens.gather(1, places).flatten()
     spoilt = tokens.scatter(1, places, 0)

@@ -32,6 +32,7 @@ PARTS = [
     {"attention": "mean", "positions": "sinusoidal"},
     {"attention": "xl:segment=3:memory=4", "positions": "none", "kv_heads": 2, "qk_norm": True},
     {"attention": "xl:segment=2:memory=5:window=fixed:clamp=3+local:span=3"},
+    {"attention": "relative:buckets=6:distance=5", "positions": "none", "kv_heads": 2, "qk_norm": True},
     {"attention": "performer:features=8", "positions": "none"},
     {"attention": "linear", "kv_heads": 2},
     {"attention": "sinkhorn:block=2"},

@@ -45,16 +45,17 @@ CASES = {
     "transformer": ("transformer", "pairs.tsv", {**SMALL, "heads": 2, "train.batch_tokens": 30}),
     "bert": ("bert", "documents.txt", {**ENCODER, "train.batch": 5}),
     "albert": ("albert", "documents.txt", {**ENCODER, "layers": 3, "embedding": 8, "train.batch": 5}),
+    "electra": ("electra", "documents.txt", {**ENCODER, "embedding": 8, "train.batch": 5, "detection": 5.0}),
     "deberta": ("deberta", "documents.txt", {**ENCODER, "tokenizer.kind": "wordpiece", "train.batch": 5}),
     "classify": ("classify", "labels.tsv", {**LABELS, "train.class_weights": "balanced"}),
     "batch norm": ("classify", "labels.tsv", {**LABELS, **NORMED}),
 }
 """Name: what is fitted, on which file, with which settings. Rows differ in number and length, and are fewer than ranks
 at times."""
-SHARDED = ("gpt", "lstm", "transformer", "bert", "albert", "deberta")
+SHARDED = ("gpt", "lstm", "transformer", "bert", "albert", "electra", "deberta")
 """Cases whose weights are spread over ranks too."""
 UNFREEZING = {"train.shard": True, "train.freeze": 1, "train.unfreeze": 0.5}
-RESUMED = ("lstm", "transformer")
+RESUMED = ("lstm", "transformer", "electra")
 """Cases that others go on with."""
 
 

@@ -18,6 +18,7 @@ from chat_model import TEMPLATE
 from typed import ensue
 
 import ensue as library
+from ensue.cli.chat import LEAVE
 from ensue.core.errors import InputError
 from ensue.exchange.gguf.file import read_gguf
 from ensue.verbs import get as module
@@ -171,6 +172,23 @@ def test_an_interrupted_answer_says_where_the_conversation_is_saved(run, monkeyp
     answer = ensue("chat", run, "-m", "hello", "--save", "talk.json")
     assert answer.code == 130 and Path("talk.json").exists()
     assert "the conversation is saved in talk.json" in answer.err and "no partial output" not in answer.err
+
+
+def test_one_ctrl_c_at_the_prompt_does_not_end_a_conversation(run, monkeypatch):
+    keys = iter([KeyboardInterrupt(), "/system be brief", KeyboardInterrupt(), KeyboardInterrupt(), "never read"])
+
+    def typed(prompt):
+        key = next(keys)
+        if isinstance(key, KeyboardInterrupt):
+            raise key
+        return key
+
+    monkeypatch.setattr("builtins.input", typed)
+    monkeypatch.setattr("ensue.cli.chat._edit_lines", lambda: None)
+    monkeypatch.setattr("sys.stdin", Typed())
+    answer = ensue("chat", run)
+    assert answer.code == 0 and [*keys] == ["never read"]
+    assert answer.err.splitlines() == [LEAVE, "the system prompt is changed", LEAVE]
 
 
 def test_lines_on_a_terminal_may_be_long_edited_and_pasted():

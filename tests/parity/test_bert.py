@@ -14,6 +14,7 @@ from ensue.exchange.huggingface.families import ALBERT as ALBERT_FAMILY
 from ensue.models.albert import ALBERT
 from ensue.models.albert import SIZES as ALBERT_PRESETS
 from ensue.models.bert import BERT, RoBERTa
+from ensue.models.electra import ELECTRA
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import HeadConfig, Labelled, pool
@@ -43,8 +44,10 @@ DISTILBERT_SIZES = {
 }
 GPT2_SIZES = {"vocab_size": V, "n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": 20, "pad_token_id": 1}
 ALBERT_SIZES = {**BERT_SIZES, "embedding_size": 10, "num_hidden_groups": 1}
+ELECTRA_SIZES = {**BERT_SIZES, "embedding_size": 10}
 SIZES = {
     "Albert": ALBERT_SIZES,
+    "Electra": ELECTRA_SIZES,
     "Bert": BERT_SIZES,
     "Roberta": ROBERTA_SIZES,
     "DistilBert": DISTILBERT_SIZES,
@@ -64,6 +67,10 @@ CLASSES = [
     "AlbertForPreTraining",
     "AlbertForMaskedLM",
     *(f"AlbertFor{head}" for head in HEADS),
+    "ElectraModel",
+    "ElectraForPreTraining",
+    "ElectraForMaskedLM",
+    *(f"ElectraFor{head}" for head in HEADS),
     "RobertaModel",
     "RobertaForMaskedLM",
     *(f"RobertaFor{head}" for head in HEADS),
@@ -110,7 +117,7 @@ def rows(model):
 def their_answer(model, tokens, segments, real):
     """Everything their model says about real places."""
     inputs = {"input_ids": tokens, "attention_mask": real.long()}
-    if model.config.model_type in ("bert", "roberta", "albert"):
+    if model.config.model_type in ("bert", "roberta", "albert", "electra"):
         inputs["token_type_ids"] = segments
     if type(model).__name__.endswith("MultipleChoice"):
         inputs = {name: value.view(2, 2, T) for name, value in inputs.items()}
@@ -130,6 +137,10 @@ def check(ours, theirs, tokens, segments, real):
         else:
             spread = ours.config.kind == "token"
             expected, found = (x[real] if spread else x for x in (answer.logits, found))
+    elif isinstance(ours, ELECTRA):
+        expected, found = answer[0][real], ours.body(tokens, segments, LENGTHS).hidden[real]
+        if "logits" in answer:
+            found = ours.replaced_logits(tokens, segments, LENGTHS)[real]
     elif isinstance(ours, BERT):
         found = ours(tokens, None, LENGTHS, ("logits", "hidden"), segments)
         if "last_hidden_state" in answer:
@@ -211,8 +222,8 @@ def test_a_model_is_the_same_here_and_there(name, tmp_path):
     whole = "language" if name.startswith("GPT2") else "masked"
     assert made.task == TASKS.get(head, whole)
     assert made.labels == (tuple(LABELS) if made.task in ("classify", "tag") else None)
-    systems = {"Rober": "roberta", "Alber": "albert", "GPT2L": "gpt", "GPT2F": "gpt"}
-    assert made.system == systems.get(name[:5], "bert")
+    systems = {"Elect": "electra", "Rober": "roberta", "Alber": "albert", "GPT2L": "gpt", "GPT2F": "gpt"}
+    assert made.system == ("bert" if name == "ElectraForMaskedLM" else systems.get(name[:5], "bert"))
 
 
 def test_both_losses_of_pre_training_are_theirs_at_hidden_places(tmp_path):

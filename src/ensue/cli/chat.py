@@ -26,6 +26,7 @@ COMMANDS = {
     "quit": "/quit ends",
 }
 WELCOME = "Ctrl-C stops an answer, Ctrl-D ends, /help lists commands"
+LEAVE = "press Ctrl-C once more, or Ctrl-D, to end"
 
 
 def get(
@@ -80,8 +81,8 @@ def chat(
 ) -> None:
     """talk to a chat model
 
-    Answers stream as they are generated. Ctrl-C stops an answer, a second one at the prompt ends. Lines that begin with
-    a slash are commands; /help lists them.
+    Answers stream as they are generated. Ctrl-C stops an answer; at the prompt two of them end, as Ctrl-D does. Lines
+    that begin with a slash are commands; /help lists them.
     """
     from ensue.runs.chat import Chat
     from ensue.runs.load import load
@@ -143,11 +144,18 @@ class _Turns:
         if self.shown:
             _edit_lines()
             print_line(f"{WELCOME}\n")
+        asked = False  # whether it was said how to end
         while True:
             try:
                 line = input("> " if self.shown else "")
-            except (EOFError, KeyboardInterrupt):
-                return
+            except (EOFError, KeyboardInterrupt) as end:
+                print_line(end="\n" if self.shown else "")
+                if asked or not self.shown or isinstance(end, EOFError):
+                    return
+                warn(LEAVE)  # it may have come just after the answer that it was to stop
+                asked = True
+                continue
+            asked = False
             if line.startswith("/"):
                 if not self.command(*line[1:].split(" ", 1)):
                     return

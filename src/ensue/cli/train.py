@@ -221,6 +221,20 @@ def race(
         str | None,
         Option(metavar="NAME,…", help="train each system with each of these attentions; all: every one it can use"),
     ] = None,
+    objectives: Annotated[
+        str | None,
+        Option(
+            metavar="NAME,…",
+            help="pre-train with each of these objectives (mlm, span, nsp, sop, rtd, clm), then fine-tune each on "
+            "--then FILE",
+        ),
+    ] = None,
+    then: Annotated[
+        list[str], Option(metavar="[TASK:]FILE", help="--objectives: labelled data to fine-tune on; can be repeated")
+    ] = [],
+    then_valid: Annotated[
+        list[str], Option(metavar="FILE", help="--objectives: data to score each --then on, in the same order")
+    ] = [],
     seeds: Annotated[int, Option(min=1, help="number of seeds to train each system with")] = 1,
     labels: Annotated[
         str, Option(metavar="N,N…", help="draw a learning curve: train on N labelled examples each time")
@@ -255,6 +269,14 @@ def race(
         raise InputError("race on what?", hint="name a text: ensue race my.txt")
     given = {"data.field": field, "data.columns": columns, "data.target": tuple(target), "horizon": horizon}
     settings = _settings(set_, {**given, "tokenizer.kind": tokenizer})
+    if objectives is not None or then or then_valid:
+        others = {"--task": task != "lm", "--systems": systems is not None, "--attention": attention is not None}
+        others |= {"--labels": bool(labels), "--from": bool(begin_with), "--valid": bool(valid)}
+        others |= {"--repeat": bool(repeat)}
+        _check_alone(objectives, others)
+        how = {"budget": budget, "match": match.value, "seeds": seeds, "force": force, "resume": resume}
+        _race_objectives(data, _names(objectives or ""), then, then_valid, settings, out, how, as_json)
+        return
     with Display(quiet=as_json) as display:
         result = verb(
             data,
@@ -283,4 +305,51 @@ def race(
     if all(entrant.value is None for entrant in result.entrants):
         raise InputError("every system failed", where=str(out))
     files = ", ".join(str(out / name) for name in ("race.md", "race.png", "race.html"))
+    print_line(f"table and chart: {escape_controls(files)}")
+
+
+def _check_alone(objectives: str | None, others: dict[str, bool]) -> None:
+    """Refuse options that a race of objectives does not take."""
+    if objectives is None:
+        raise InputError("--then is for races of objectives", hint="add --objectives mlm,clm")
+    for name, given in others.items():
+        if given:
+            raise InputError(f"--objectives and {name} exclude each other", hint="leave out one")
+
+
+def _race_objectives(
+    data: list[str],
+    objectives: list[str],
+    then: list[str],
+    then_valid: list[str],
+    settings: dict[str, Any],
+    out: Path,
+    how: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Race pre-training objectives and print the table."""
+    from ensue.cli.display import Display
+    from ensue.verbs.race_objectives import race_objectives
+
+    again = options.resume_command(sys.argv[1:])
+    with Display(quiet=as_json) as display:
+        result = race_objectives(
+            data,
+            objectives,
+            then,
+            then_valid=then_valid,
+            settings=settings,
+            out=out,
+            again=again,
+            report=display,
+            **how,
+        )
+    if as_json:
+        print_json(result.as_dict())
+        return
+    print_table(*result.table())
+    print_lines(map(escape_controls, result.remarks()))
+    if not any(one.scores for one in result.results):
+        raise InputError("every objective failed", where=str(out))
+    files = ", ".join(str(out / name) for name in ("objectives.md", "objectives.png", "objectives.html"))
     print_line(f"table and chart: {escape_controls(files)}")

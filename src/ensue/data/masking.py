@@ -4,9 +4,10 @@
     swapped     [CLS] A [SEP] B [SEP]     B continues A, or A continues B (half of the rows; ALBERT)
     none        <s> A </s>                one span of text, across document boundaries (RoBERTa)
 
-A share of a row's tokens is selected; most of these become the mask token, some a random token, some stay unchanged
-(80, 10 and 10 %), so that the encoder cannot tell which tokens to trust. Rows are filled completely, so there is almost
-no padding. The spans of a row and its masked tokens are a pure function of (seed, step).
+A share of a row's tokens is selected, one by one or as whole words or spans (``ensue.data.mask_positions``); most of
+these become the mask token, some a random token, some stay unchanged (80, 10 and 10 %), so that the encoder cannot tell
+which tokens to trust. Rows are filled completely, so there is almost no padding. The spans of a row and its masked
+tokens are a pure function of (seed, step).
 
 Legend: B rows, T tokens, K masked positions of a row.
 """
@@ -23,6 +24,7 @@ from torch import Tensor
 from ensue.core.errors import InputError
 from ensue.data.batches import EpochPlan, PaddedBatch, as_tensors, select_rows
 from ensue.data.length_grouping import pad_rows
+from ensue.data.mask_positions import Positions, choose_positions, choose_words, span_sizes
 from ensue.data.tokenizers.special_tokens import SpecialTokens
 
 MAX_UNBALANCED = 16
@@ -59,13 +61,16 @@ class MaskedBatch(PaddedBatch):
     """(B, K): masked positions; rows with fewer repeat position 0."""
     is_masked: Tensor
     """(B, K), bool: which of these positions are masked."""
+    noise: Tensor
+    """(M,): a random number in [0, 1) for each masked position, for objectives that draw tokens."""
     not_next: Tensor | None = None
     """(B,): 0 if the second text follows the first, else 1; None if rows have one text."""
 
     def select(self, rows: slice) -> MaskedBatch:
         """Return some of the rows, with their masked positions."""
         before, inside = int(self.is_masked[: rows.start].sum()), int(self.is_masked[rows].sum())
-        return replace(select_rows(self, rows), targets=self.targets[before : before + inside])
+        here = slice(before, before + inside)
+        return replace(select_rows(self, rows), targets=self.targets[here], noise=self.noise[here])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,10 +85,15 @@ class MaskingOptions:
     """Fraction of the selected tokens that becomes a random token; the rest is unchanged."""
     dynamic: bool = True
     """True to mask other positions each time a row is read; False for the same positions in every epoch."""
+    unit: str = "tokens"
+    """What is selected at once: tokens, words or spans."""
 
 
 class MaskedBatches:
-    """Batches of ``rows`` rows of ``length`` tokens; ``pairs`` is a name in ``SPANS``."""
+    """Batches of ``rows`` rows of ``length`` tokens; ``pairs`` is a name in ``SPANS``.
+
+    ``continues`` (V,) says which tokens continue a word; it is needed where whole words or spans are masked.
+    """
 
     def __init__(
         self,
@@ -95,6 +105,7 @@ class MaskedBatches:
         length: int,
         pairs: str,
         masking: MaskingOptions,
+        continues: np.ndarray | None = None,
         unknown: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -109,6 +120,7 @@ class MaskedBatches:
             raise InputError("the text is one document, so no sentence can be from another one", hint=hint)
         self._documents, self._special, self._mask = documents, special, special.mask
         self._length, self._masking, self._seed = length, masking, seed
+        self._begins = None if continues is None else self._word_starts(continues)
         self._pairs, self._spans = pairs != "none", SPANS[pairs]
         self._row_specials = special.count(2 if self._pairs else 1)
         excluded = (special.start, special.separator, special.end, special.pad, special.mask, unknown)
@@ -150,17 +162,45 @@ class MaskedBatches:
         share, dynamic = self._masking.share, self._masking.dynamic
         keys = generator.random(tokens.shape) if dynamic else self._position_noise(sources, 0)
         counts = np.rint(share * maskable.sum(1)) if dynamic else (maskable & (keys < share)).sum(1)
-        positions, is_masked = choose_positions(maskable, counts, keys)
+        positions, is_masked, unit = self._chosen(sources, maskable, counts, keys, generator)
         targets = np.take_along_axis(tokens, positions, 1)
         if dynamic:
             draws = [generator.random(targets.shape) for _ in range(2)]
         else:
             draws = [np.take_along_axis(self._position_noise(sources, kind), positions, 1) for kind in (1, 2)]
+        if self._masking.unit == "spans" and unit is not None:  # a span is masked, or replaced, or kept as a whole
+            draws[0] = np.take_along_axis(draws[0], unit, 1)
         row = np.broadcast_to(np.arange(len(tokens))[:, None], positions.shape)
         tokens[row[is_masked], positions[is_masked]] = self._corrupt(targets, *draws)[is_masked]
         arrays = {"tokens": tokens, "segments": segments, "lengths": lengths, "positions": positions}
         arrays |= {"not_next": not_next.astype(np.int64)} if self._pairs else {}
-        return MaskedBatch(**as_tensors(**arrays, is_masked=is_masked, targets=targets[is_masked]))
+        noise = generator.random(targets.shape)[is_masked]
+        return MaskedBatch(**as_tensors(**arrays, is_masked=is_masked, targets=targets[is_masked], noise=noise))
+
+    def _word_starts(self, continues: np.ndarray) -> np.ndarray:
+        """Return which tokens of the documents begin a word: those that continue none, and each first of a sentence."""
+        begins: np.ndarray = ~continues[self._documents.tokens]
+        begins[self._documents.sentences[:-1]] = True
+        return begins
+
+    def _chosen(
+        self,
+        sources: np.ndarray,
+        maskable: np.ndarray,
+        counts: np.ndarray,
+        keys: np.ndarray,
+        generator: np.random.Generator,
+    ) -> Positions:
+        """Choose masked positions of rows, of the tokens at ``sources`` (B, T)."""
+        if self._begins is None or self._masking.unit == "tokens":
+            return choose_positions(maskable, counts, keys)
+        begins = np.where(sources < 0, True, self._begins[sources.clip(min=0)])
+        begins[:, 1:] |= ~maskable[:, :-1]  # what follows an unknown token, or the start of a row
+        sizes = None
+        if self._masking.unit == "spans":
+            draws = generator.random(keys.shape) if self._masking.dynamic else self._position_noise(sources, 3)
+            sizes = span_sizes(draws)
+        return choose_words(maskable, begins, counts, keys, sizes)
 
     def _row_sources(self, a: int, b: int, c: int, d: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the source position of each token of a row, negative for special tokens, and its segments."""
@@ -186,19 +226,6 @@ class MaskedBatches:
         random = self._replacements[(token_draws * len(self._replacements)).astype(np.int64)]
         kept = np.where(draws < masking.mask + masking.random, random, targets)
         return np.where(draws < masking.mask, self._mask, kept)
-
-
-def choose_positions(maskable: np.ndarray, counts: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Choose ``counts`` (B,) of each row's maskable positions (B, T), at least one, those with the smallest keys.
-
-    Returns sorted positions (B, K) and which of them are chosen (B, K): rows with fewer repeat position 0.
-    """
-    counts = np.where(maskable.any(1), np.maximum(1, counts), 0).astype(np.int64)
-    most = max(1, int(counts.max()))
-    order = np.argsort(np.where(maskable, keys, 2.0), axis=1, kind="stable")[:, :most]
-    is_masked = np.arange(order.shape[1]) < counts[:, None]
-    positions = np.sort(np.where(is_masked, order, maskable.shape[1]), axis=1)
-    return np.where(is_masked, positions, 0), is_masked
 
 
 def sentence_pairs(

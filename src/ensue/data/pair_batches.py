@@ -21,8 +21,8 @@ the longer side when there are few; this is near the optimum from 30 to 500 batc
 class PairBatch(PaddedBatch):
     """B sentence pairs, padded with 0.
 
-    ``targets`` (B, T) are the target sentences, each with its end token; ``tokens``, the decoder's input, are the end
-    token as start token, then the target without its last token.
+    ``targets`` (B, T) are the target sentences, each with its end token; ``tokens``, the decoder's input, are the start
+    token (the end token, unless a model has another), then the target without its last token.
     """
 
     source: Tensor
@@ -34,22 +34,29 @@ class PairBatch(PaddedBatch):
 class PairBatches:
     """Batches of at most ``tokens`` padded tokens on the longer side: rows × max(S, T) ≤ ``tokens``.
 
-    A pair that exceeds this alone is its own batch.
+    A pair that exceeds this alone is its own batch. With a ``limit``, each task has at most so many pairs in an epoch,
+    others each time: mixing in proportion to size, up to a limit (Raffel et al., 2020).
     """
 
-    def __init__(self, pairs: PairTokens, tokens: int, end: int, seed: int = 0) -> None:
+    def __init__(
+        self, pairs: PairTokens, tokens: int, end: int, seed: int = 0, *, first: int | None = None, limit: int = 0
+    ) -> None:
         self._pairs = pairs
         self._source, self._target = np.diff(pairs.source_at), np.diff(pairs.target_at)
-        self.end = end
+        self.end, self.first = end, end if first is None else first
         longer = np.maximum(self._source, self._target)
-        self._plan = group_by_length(longer, tokens, seed, partial(_order, self._source, self._target))
-        first = self._plan.epoch(0)
-        self.rows = max(map(len, first))
+        order = partial(_order, self._source, self._target)
+        if limit and len(pairs.tasks):
+            order = partial(_order_of_some, self._source, self._target, pairs.tasks, limit)
+        self._plan = group_by_length(longer, tokens, seed, order)
+        first_epoch = self._plan.epoch(0)
+        self.rows = max(map(len, first_epoch))
         """Largest number of rows of a batch in the first epoch."""
-        self.steps_per_epoch = len(first)
+        self.steps_per_epoch = len(first_epoch)
         """Batches of the first epoch; other epochs may have a few more or fewer."""
-        real = int(self._source.sum() + self._target.sum())
-        padded = sum(len(rows) * int(self._source[rows].max() + self._target[rows].max()) for rows in first)
+        chosen = np.concatenate(first_epoch)
+        real = int(self._source[chosen].sum() + self._target[chosen].sum())
+        padded = sum(len(rows) * int(self._source[rows].max() + self._target[rows].max()) for rows in first_epoch)
         self.padding = 1 - real / padded
         """Fraction of padding over source and target in the first epoch."""
 
@@ -61,11 +68,21 @@ class PairBatches:
         rows = self._plan.item(step)
         source, _ = pad_rows(self._pairs.source, self._pairs.source_at[rows], self._source[rows])
         targets, is_token = pad_rows(self._pairs.target, self._pairs.target_at[rows], self._target[rows])
-        tokens = np.full_like(targets, self.end)
+        tokens = np.full_like(targets, self.first)
         tokens[:, 1:] = targets[:, :-1]
         tokens[~is_token] = 0
         lengths = {"source_lengths": self._source[rows], "lengths": self._target[rows]}
         return PairBatch(**as_tensors(source=source, tokens=tokens, targets=targets, **lengths))
+
+
+def _order_of_some(
+    source: np.ndarray, target: np.ndarray, tasks: np.ndarray, limit: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Order at most ``limit`` random pairs of each task."""
+    kept = [generator.permutation(np.flatnonzero(tasks == task))[:limit] for task in np.unique(tasks)]
+    rows = np.sort(np.concatenate(kept))
+    chosen: np.ndarray = rows[_order(source[rows], target[rows], generator)]
+    return chosen
 
 
 def _order(source: np.ndarray, target: np.ndarray, generator: np.random.Generator) -> np.ndarray:

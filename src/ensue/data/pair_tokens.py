@@ -37,6 +37,8 @@ class PairTokens:
     """Words of the target between white space, plus line ends."""
     surcharge: float
     """Bits of the target that its tokens do not encode."""
+    tasks: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
+    """(n,): the task of each pair; empty: all are of one."""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -57,6 +59,7 @@ class PairTokens:
             target=self.target[: self.target_at[count]],
             target_at=self.target_at[: count + 1],
             lines=self.lines[:count],
+            tasks=self.tasks[:count],
         )
 
     @cached_property
@@ -96,6 +99,7 @@ def encode_pairs(
         bytes=sum(len(text.encode()) + 1 for text in texts_kept),
         words=sum(len(text.split()) + 1 for text in texts_kept),
         surcharge=_surcharge(texts_kept, target_tokenizer),
+        tasks=np.array([pairs.tasks[index] for index in kept] if pairs.tasks else [], dtype=np.int64),
     )
 
 

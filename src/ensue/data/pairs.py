@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ensue.core.errors import InputError, unknown_name
@@ -78,6 +78,8 @@ class Pairs:
     """The line of each pair, counted from 1."""
     description: str
     """How the input was read, in a few words."""
+    tasks: list[int] = field(default_factory=list)
+    """The task of each pair, counted from 0; empty: all are of one."""
 
     def __len__(self) -> int:
         return len(self.source)
@@ -86,7 +88,21 @@ class Pairs:
         """Return some of the pairs."""
         chosen = list(indices)
         source, target = ([side[index] for index in chosen] for side in (self.source, self.target))
-        return Pairs(source, target, [self.numbers[index] for index in chosen], self.description)
+        tasks = [self.tasks[index] for index in chosen] if self.tasks else []
+        return Pairs(source, target, [self.numbers[index] for index in chosen], self.description, tasks)
+
+
+def join_tasks(parts: Sequence[Pairs]) -> Pairs:
+    """Return the pairs of several tasks, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    joined = Pairs([], [], [], f"{len(parts)} tasks ({'; '.join(part.description for part in parts)})")
+    for number, part in enumerate(parts):
+        joined.source.extend(part.source)
+        joined.target.extend(part.target)
+        joined.numbers.extend(part.numbers)
+        joined.tasks.extend([number] * len(part))
+    return joined
 
 
 def read_pairs(
@@ -112,7 +128,7 @@ def read_pairs(
         table = read_table(sources[0], PAIR_SCHEMA, columns or {}, notes)
         description = _describe_table(table)
         rows = ((number, row["source"], row["target"]) for number, row in table.rows)
-    return _complete_pairs(rows, description, name, notes)
+    return complete_pairs(rows, description, name, notes)
 
 
 def _describe_table(table: ParsedTable) -> str:
@@ -148,7 +164,7 @@ def _check_sources(sources: list[str | Path], columns: Mapping[str, str] | None)
             raise unknown_name("side of a pair", side, SIDES)
 
 
-def _complete_pairs(rows: Iterable[PairRow], description: str, name: str, notes: list[str]) -> Pairs:
+def complete_pairs(rows: Iterable[PairRow], description: str, name: str, notes: list[str]) -> Pairs:
     """Return the pairs with both sides; note the others, and newlines inside a field."""
     pairs, empty, broken = Pairs([], [], [], description), [], []
     for number, source, target in rows:

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from ensue.core.errors import InputError, unknown_name
 from ensue.core.files import atomic_file
 from ensue.kernels.grouped import GroupedWeight
+from ensue.models.backbones import body_of
 from ensue.models.bert import BERT
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTLanguageModel
@@ -76,7 +77,7 @@ def _plain(model: nn.Module) -> nn.Module:
 
 
 def _wrapped(model: nn.Module, form: str) -> nn.Module:
-    body = model.body if isinstance(model, (BERT, Labelled)) else model
+    body = model.masked_encoder if isinstance(model, BERT) and form != "vectors" else body_of(model)
     if not isinstance(body, (Encoder, GPTLanguageModel)):
         hint = "bert, roberta, gpt, llama and models that label with them can be"
         raise InputError(f"a {type(body).__name__} cannot be exported to ONNX", hint=hint)
@@ -124,7 +125,7 @@ class LogitsExport(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """(B, T) each → logits."""
         model = self.model
-        body = model if isinstance(model, GPTLanguageModel) else model.body
+        body = model if isinstance(model, GPTLanguageModel) else body_of(model)
         tokens, segments, lengths = _inputs(body, input_ids, attention_mask, token_type_ids)
         if isinstance(model, GPTLanguageModel):
             return model.logits(_read(model, tokens, segments, lengths))
@@ -133,7 +134,7 @@ class LogitsExport(nn.Module):
                 return model.label(_read(model.body, tokens, segments, lengths), lengths)
             labelled: Tensor = model(tokens, segments, lengths).logits
             return labelled
-        logits: Tensor = model.head(_read(model.body, tokens, segments, lengths))
+        logits: Tensor = model.head(_read(model.masked_encoder, tokens, segments, lengths))
         return logits
 
 

@@ -64,6 +64,15 @@ def _key_mask(key: Tensor, lengths: Tensor | None) -> Tensor | None:
     return (torch.arange(key.shape[2], device=key.device) < lengths[:, None])[:, None, None]
 
 
+def _near_mask(query: Tensor, key: Tensor, causal: bool, span: int) -> Tensor | None:
+    """True for keys within the span, where there is one, and not after the query, where it is causal, (T, S)."""
+    if not causal and not span:
+        return None
+    near = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device)
+    near = near.triu(1 - span) if span else near
+    return near.tril() if causal else near.tril(span - 1)
+
+
 def _reference(
     parts: Parts,
     heads: int,
@@ -75,11 +84,8 @@ def _reference(
     span: int = 0,
 ) -> Tensor:
     query, key, value = split(parts, heads, kv_heads)
-    mask = _key_mask(key, lengths)
-    if causal:
-        earlier = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril()
-        earlier = earlier.triu(1 - span) if span else earlier
-        mask = earlier if mask is None else mask & earlier
+    mask, near = _key_mask(key, lengths), _near_mask(query, key, causal, span)
+    mask = near if mask is None else mask if near is None else mask & near
     weights = attention_weights(query, key, mask)
     y = (drop(weights, dropout) if dropout else weights) @ shared_heads(value, heads)
     return y.transpose(1, 2).flatten(2)
@@ -134,7 +140,7 @@ def _can_run_blocked(
     kv_heads: int = 0,
     span: int = 0,
 ) -> bool:
-    return (lengths is None or not span) and blocked_attention.fits(parts, heads, kv_heads, span)
+    return blocked_attention.fits(parts, heads, kv_heads, span)
 
 
 def _cheap_dropout(
@@ -168,7 +174,7 @@ def _can_drop_cheaply(
     kv_heads: int = 0,
     span: int = 0,
 ) -> bool:
-    return dropout > 0 and not causal and parts[0].device.type == "cpu" and plain(*parts)
+    return dropout > 0 and not causal and not span and parts[0].device.type == "cpu" and plain(*parts)
 
 
 def _scaled_dot_product(
@@ -184,10 +190,9 @@ def _scaled_dot_product(
     """Torch's own kernel."""
     query, key, value = (shared_heads(one, heads) for one in split(parts, heads, kv_heads))
     mask = _key_mask(key, lengths)
-    if causal and (mask is not None or span):
-        earlier = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril()
-        earlier = earlier.triu(1 - span) if span else earlier
-        mask = earlier if mask is None else mask & earlier
+    if span or (causal and mask is not None):
+        near = _near_mask(query, key, causal, span)
+        mask = near if mask is None or near is None else mask & near
     alone = causal and mask is None and bool(query.shape[2] > 1)  # a tensor while it is traced
     return F.scaled_dot_product_attention(query, key, value, mask, dropout, alone).transpose(1, 2).flatten(2)
 
@@ -216,8 +221,8 @@ attend = Kernel(
 """Attention among projected queries, keys and values of padded rows → (B, T, D).
 
 (parts, heads, lengths=None, *, causal=False, dropout=0.0, kv_heads=0, span=0): row b sees its first ``lengths[b]``
-keys; with ``causal`` no query sees a later key, and with a ``span`` none that is ``span`` or more positions before it;
-each weight is dropped with probability ``dropout``; groups of query heads share one of ``kv_heads`` heads of keys and
+keys; with ``causal`` no query sees a later key, and with a ``span`` none that is ``span`` or more positions away; each
+weight is dropped with probability ``dropout``; groups of query heads share one of ``kv_heads`` heads of keys and
 values (0: each has its own).
 """
 

@@ -60,10 +60,9 @@ def attend(
 ) -> Tensor:
     """softmax(Q Kᵀ / √d) V of padded rows, (B, T, D), each weight dropped with probability ``dropout``.
 
-    Row b sees its first ``sizes[b]`` keys; with ``causal`` no token sees one after it, and with a ``span`` too, which
-    needs rows of equal size, none that is ``span`` or more positions before it.
+    Row b sees its first ``sizes[b]`` keys; with ``causal`` no token sees one after it, and with a ``span`` none that is
+    ``span`` or more positions before it or after it.
     """
-    assert not span or (causal and sizes is None)
     (B, T), S = parts[0].shape[:2], parts[-1].shape[1]
     off, seed = (limit(dropout), new_seed()) if dropout else (0, 0)
     rows = AttentionRows.padded(B, T, S, sizes)
@@ -91,7 +90,7 @@ def reference(
     if causal:
         masked = masked | torch.ones(T, S, dtype=torch.bool).triu(1)
     if span:
-        masked = masked | torch.ones(T, S, dtype=torch.bool).tril(-span)
+        masked = masked | ((torch.arange(T)[:, None] - torch.arange(S)).abs() >= span)
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
     weights = scores.masked_fill(masked, float("-inf")).softmax(-1).masked_fill(masked, 0.0)
     if off:
@@ -125,7 +124,7 @@ class _Blocked(torch.autograd.Function):
         (B, T), D, heads = parts[0].shape[:2], width(parts, *shared), shared[0]
         y = parts[0].new_empty(B, T, D)
         fixed = (B, heads, D // heads, shared[1], int(near[0]), near[1], rows.queries, rows.keys, seed, off, rows.table)
-        run(loops.attend_blocks, B * T, *fixed, *addresses(_flat(parts), *shared), y, D)
+        run(loops.attend_blocks, B * T, *fixed, *addresses(flat(parts), *shared), y, D, 0, 0)
         ctx.save_for_backward(*parts)
         ctx.shared, ctx.rows, ctx.rest = shared, rows, (near, off, seed)
         return y
@@ -144,11 +143,11 @@ class _Blocked(torch.autograd.Function):
         by_y, grads = above[0].contiguous(), tuple(part.new_empty(part.shape) for part in parts)
         (B, T), D = parts[0].shape[:2], by_y.shape[2]
         fixed = (B, heads, D // heads, kv_heads, int(near[0]), near[1], rows.queries, rows.keys, seed, off, rows.table)
-        arrays = (*addresses(_flat(parts), heads, kv_heads), by_y, D, *addresses(_flat(grads), heads, kv_heads))
-        run(loops.attend_blocks_backward, B * T, *fixed, *arrays)
+        arrays = (*addresses(flat(parts), heads, kv_heads), by_y, D, *addresses(flat(grads), heads, kv_heads))
+        run(loops.attend_blocks_backward, B * T, *fixed, *arrays, 0, 0, 0)
         return *[None] * 5, *(grad if need else None for grad, need in zip(grads, needed))
 
 
-def _flat(parts: Parts) -> Parts:
+def flat(parts: Parts) -> Parts:
     """Padded rows one after the other, (B, T or S, …) → (M, …)."""
     return tuple(part.flatten(0, 1) for part in parts)

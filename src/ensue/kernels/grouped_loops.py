@@ -91,9 +91,9 @@ def decode_groups(a: Any) -> None:
     offsets = carray(pointer(a[8]), (P, G, LANES), np.float32)
     out = carray(pointer(a[9]), (P, LANES, inputs), np.float32)
     space = np.empty(LANES * LANES, np.uint8)
-    here = np.int64(space.ctypes.data)
     p = next_chunk(a)
     while p < P:
+        here = np.int64(space.ctypes.data)  # within the loop: an array is freed after the last line that names it
         for g in range(G):
             number = p * G + g
             shares = a[7] + 4 * LANES * number, a[8] + 4 * LANES * number if a[5] else 0

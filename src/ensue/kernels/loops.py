@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from functools import cache, cached_property
+from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import version
@@ -35,17 +35,26 @@ DIGEST = 32
 class Loop:
     """A loop of a module: a C function that every thread runs (see ensue.kernels.threads)."""
 
+    address: int
+    """Where its machine code is; it is loaded or compiled when this is first asked for."""
+
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
 
     def __repr__(self) -> str:
         return f"Loop({self.module}.{self.name})"
 
-    @cached_property
-    def address(self) -> int:
-        """Where its machine code is; it is loaded or compiled when this is first asked for."""
+    def __getattr__(self, name: str) -> Any:
+        """Load or compile it when ``address`` is first asked for; afterwards that is an ordinary attribute.
+
+        A ``cached_property`` has a lock of its own before Python 3.12, which a forked process could not open.
+        """
+        if name != "address":
+            raise AttributeError(name)
         with compiling:
-            return self._loaded() if machine_code_runs() else self._compiled_by_numba()
+            if name not in vars(self):
+                self.address = self._loaded() if machine_code_runs() else self._compiled_by_numba()
+        return self.address
 
     def _loaded(self) -> int:
         file = cache_file(self.module, self.name)

@@ -21,6 +21,7 @@ from ensue.kernels.low_rank import low_rank_linear
 from ensue.kernels.lstmp import lstmp
 from ensue.kernels.matmul import linear, matmul, weight_gradient
 from ensue.kernels.recurrent import scan
+from ensue.kernels.relative_attention import attend_relative
 from ensue.kernels.rms_norm import rms_norm
 from ensue.kernels.rotary import rotate
 
@@ -33,6 +34,7 @@ _ALL: tuple[Kernel[..., Any], ...] = (
     dropout_add,
     attend,
     attend_packed,
+    attend_relative,
     rotate,
     mean_cross_entropy,
     mean_capped_cross_entropy,

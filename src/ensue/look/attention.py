@@ -26,6 +26,7 @@ from ensue.models.backbones import body_of
 from ensue.models.bidirectional_encoder import BidirectionalEncoder
 from ensue.models.encoder import Encoder
 from ensue.models.recurrent import RecurrentLanguageModel
+from ensue.models.t5 import T5
 from ensue.models.transformer import Transformer
 from ensue.nn.trunk import Trunk
 from ensue.runs.labelled import LabelRun
@@ -231,7 +232,7 @@ def _translation_attention(run: TranslationRun, text: str, target: str, part: st
         return AttentionWeights(words, source, layers, "cross")
     if target:
         raise InputError("attention within the source does not depend on a target", hint="leave out --target")
-    if not isinstance(run.model, Transformer):
+    if not isinstance(run.model, Transformer | T5):
         raise _no_attention(run, "'s encoder")
     translator = run.translator()
     source_ids, _, _ = source_and_target(translator, text, "x", Search())

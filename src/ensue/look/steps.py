@@ -24,6 +24,7 @@ from ensue.look.view import View
 from ensue.models.bytenet import ByteNet
 from ensue.models.convs2s import ConvS2S
 from ensue.models.seq2seq import Seq2Seq
+from ensue.models.t5 import T5
 from ensue.models.transformer import Transformer
 from ensue.runs.run import Run
 from ensue.runs.translation import TranslationRun, source_and_target
@@ -67,9 +68,9 @@ def step_numbers(run: TranslationRun, text: str, *, target: str = "", search: Se
     output = [*ids, end] if ended else ids
     with torch.no_grad():
         block = torch.from_numpy(source)[None]
-        encoded = run.model.encode(block, weights=True).weights if isinstance(run.model, Transformer) else None
+        encoded = run.model.encode(block, weights=True).weights if isinstance(run.model, Transformer | T5) else None
         state = run.model.start(block)
-        out = run.model(torch.tensor([[end, *output[:-1]]]), state, want=("logits", "attention"))
+        out = run.model(torch.tensor([[translator.first, *output[:-1]]]), state, want=("logits", "attention"))
         log_probs = out.logits[0].double().log_softmax(-1)  # (T, V)
     layer = None if out.attention is None else aligning_layer(len(out.attention))
     attention = None if layer is None else out.attention[layer - 1][0].mean(0).tolist()  # mean over heads: (T, S)
@@ -121,7 +122,7 @@ def reading(model: Any) -> str:
     """A sentence on how a model reads its source."""
     config = model.config
     layers = "1 layer" if config.layers == 1 else f"{config.layers} layers"
-    if isinstance(model, Transformer):
+    if isinstance(model, Transformer | T5):
         return f"All source tokens are read at once; in each of {layers} every token attends to all of them."
     if isinstance(model, Seq2Seq):
         return f"The source is read token by token by {layers} of {config.cell} cells: {ENCODERS[config.encoder][0]}."

@@ -24,6 +24,8 @@ LINE_LENGTH = 88
 """Characters per line."""
 CHARACTER_WIDTH, LINE_HEIGHT = 8.4, 24
 """In pixels."""
+FONT = "DejaVu Sans Mono, Menlo, Consolas, monospace"
+"""Those that have the mark of a space come first: without it a picture's token is drawn in a font of other widths."""
 
 
 def surprise(runs: Sequence[Run], *, text: str = "", data: Sequence[Any] = ()) -> View:
@@ -103,7 +105,7 @@ def _panel(name: str, tokens: Sequence[str], bits: Sequence[float], top: float) 
     base = alt.Chart(records(rows)).encode(tooltip=["token:N", alt.Tooltip("bits:Q", format=".2f")])
     colour = shades("bits:Q", "bits", (0, top), colours=SHADES, form=".0f")
     boxes = base.mark_rect(stroke="#ffffff", strokeWidth=1).encode(x=x, x2="x2:Q", y=y, y2="y2:Q", color=colour)
-    font = {"font": "monospace", "fontSize": 13, "dx": 1, "dy": LINE_HEIGHT / 2}
+    font = {"font": FONT, "fontSize": 13, "dx": 1, "dy": LINE_HEIGHT / 2}
     words = base.mark_text(align="left", baseline="middle", **font).encode(x=x, y=y, text="token:N")
     size = {"width": int(LINE_LENGTH * CHARACTER_WIDTH), "height": LINE_HEIGHT * lines}
     return (boxes + words).properties(title=alt.TitleParams(name, anchor="start"), **size)

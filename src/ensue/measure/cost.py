@@ -83,7 +83,8 @@ def flops_per_token(model: Any, time: int = 0) -> int:
     tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
     with reference_kernels(model), FlopCounterMode(display=False) as counter, torch.no_grad():
         model.eval()
-        model(tokens, model.start(tokens)) if is_conditional(model) else model(tokens)
+        read = getattr(model, "read", model)  # of two encoders the one that is kept
+        model(tokens, model.start(tokens)) if is_conditional(model) else read(tokens)
     return int(counter.get_total_flops()) // length
 
 

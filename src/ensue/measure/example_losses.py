@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ensue.data.batches import Batch
-from ensue.train.label_objectives import masked_language_loss
+from ensue.data.spans import SpanOptions, fitting_sizes
+from ensue.train.masked_objectives import MASKED_OBJECTIVES
 from ensue.train.objectives import OBJECTIVES, context_loss
 from ensue.train.settings import TrainSettings
 
@@ -35,8 +36,16 @@ def translation_loss(model: Any, rows: int, length: int, settings: TrainSettings
     return loss
 
 
+def span_loss(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:
+    """The loss of a model that fills in spans, for sources of this length."""
+    options = SpanOptions(share=getattr(settings, "lost", 0.15), mean=getattr(settings, "mean_span", 3.0))
+    tokens = _tokens(rows, fitting_sizes(max(length, 8), options).target)
+    loss: Tensor = model.loss(tokens, tokens, model.start(_tokens(rows, length)), None, keep_state=False)[0]
+    return loss
+
+
 def masked_loss(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:
-    """The loss of a masked language model, with that of pairs if it is trained on them."""
+    """The loss of a masked language model, with that of pairs, or of replaced tokens, if it is trained on them."""
     tokens, pairs = _tokens(rows, length), model.config.next_sentence
     positions = _tokens(rows, max(1, round(length * float(getattr(settings, "mask", MASK_SHARE)))))
     batch = SimpleNamespace(
@@ -44,11 +53,12 @@ def masked_loss(model: Any, rows: int, length: int, settings: TrainSettings | No
         positions=positions,
         is_masked=torch.ones_like(positions, dtype=torch.bool),
         targets=positions.flatten(),
+        noise=torch.zeros(positions.numel()),
         segments=tokens if pairs else None,
         not_next=tokens[:, 0] if pairs else None,
         lengths=None,
     )
-    return masked_language_loss(model, batch, None)[0]
+    return MASKED_OBJECTIVES[model.objective](model, batch, None)[0]
 
 
 def contexts_loss(model: Any, rows: int, length: int, settings: TrainSettings | None) -> Tensor:

@@ -228,12 +228,12 @@ def _short_attention(times: int, arguments: tuple[Any, ...]) -> int:
 def _blocked_attention(times: int, arguments: tuple[Any, ...]) -> int:
     """FLOPs of loops with rows, heads and head width first, and Q (B T, D) and K (B S, D) after eight others.
 
-    The sixth number is the span of keys that a query sees; 0: all.
+    The fifth number is 1 where no query sees a later key, the sixth the span of keys that one sees; 0: all.
     """
     rows, heads, width = arguments[:3]
-    queries, keys, span = arguments[QUERIES], arguments[QUERIES + 2], arguments[SPAN]
-    seen = len(keys) // rows
-    return int(times * 2 * len(queries) * (min(span, seen) if span else seen) * heads * width)
+    queries, keys, (causal, span) = arguments[QUERIES], arguments[QUERIES + 2], arguments[CAUSAL : SPAN + 1]
+    near, seen = span if causal else 2 * span - 1, len(keys) // rows
+    return int(times * 2 * len(queries) * (min(near, seen) if span else seen) * heads * width)
 
 
 def _recurrent_steps(arguments: tuple[Any, ...]) -> int:
@@ -241,8 +241,8 @@ def _recurrent_steps(arguments: tuple[Any, ...]) -> int:
     return int(2 * arguments[0] * arguments[1] * arguments[4].numel())
 
 
-SPAN, QUERIES = 5, 11
-"""Where the span and the queries are in the arguments of blocked attention; each tensor is followed by its stride."""
+CAUSAL, SPAN, QUERIES = 4, 5, 11
+"""Where direction, span and queries are in the arguments of blocked attention; tensors are followed by strides."""
 LOOPS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "attend": partial(_short_attention, 2),
     "attend_backward": partial(_short_attention, 4),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ensue.models.convs2s import ConvS2S as ConvS2S, ConvS2SConfig as ConvS2SConfig
     from ensue.models.cove import CoVe as CoVe
     from ensue.models.deberta import DeBERTa as DeBERTa, DeBERTaConfig as DeBERTaConfig
+    from ensue.models.electra import ELECTRA as ELECTRA, ELECTRAConfig as ELECTRAConfig
     from ensue.models.elmo import ELMo as ELMo, ELMoConfig as ELMoConfig
     from ensue.models.forecast import Forecaster as Forecaster, LastValue as LastValue
     from ensue.models.forecast import LinearForecaster as LinearForecaster, SeasonalValue as SeasonalValue
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ensue.models.recurrent import RecurrentConfig as RecurrentConfig
     from ensue.models.recurrent import RecurrentLanguageModel as RecurrentLanguageModel
     from ensue.models.seq2seq import Seq2Seq as Seq2Seq, Seq2SeqConfig as Seq2SeqConfig
+    from ensue.models.t5 import T5 as T5, T5Config as T5Config
     from ensue.models.table import FORECASTERS as FORECASTERS, SYSTEMS as SYSTEMS
     from ensue.models.transformer import Transformer as Transformer, TransformerConfig as TransformerConfig
     from ensue.models.transformer_xl import TransformerXL as TransformerXL, TransformerXLConfig as TransformerXLConfig

@@ -8,7 +8,7 @@
 
 The masked head and the encoder's last block are computed at masked positions only. RoBERTa (Liu et al., 2019) has no
 next-sentence loss and masks other tokens each time a text is read; DistilBERT (Sanh et al., 2019) has no segments and
-no pooling either. ALBERT is in ``ensue.models.albert``.
+no pooling either. ALBERT is in ``ensue.models.albert``, ELECTRA in ``ensue.models.electra``.
 
 Legend: B rows, T tokens, K masked positions of a row, D width, E width of embeddings, V vocabulary.
 """
@@ -109,11 +109,14 @@ class BERT(StatelessModel):
 
     Config: ClassVar[type[Any]] = BERTConfig
     task = "masked"
+    objective: ClassVar[str] = "masked"
+    """What training minimises: a name in ``ensue.train.masked_objectives.MASKED_OBJECTIVES``."""
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {**SIZES["tiny"], **TRAINING["tiny"]},
         **{name: {**size, **TRAINING[name]} for name, size in SIZES.items()},
     }
     head: MaskedHead
+    next: nn.Linear | None
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__()
@@ -122,6 +125,11 @@ class BERT(StatelessModel):
         self.head = MaskedHead(self.body.embed, config.hidden, config.activation, config.epsilon, config.tied)
         self.next = nn.Linear(config.hidden, 2) if config.next_sentence else None
         initialise(self)
+
+    @property
+    def masked_encoder(self) -> Encoder:
+        """The encoder that the masked head reads."""
+        return self.body
 
     @property
     def traits(self) -> Traits:
@@ -137,13 +145,13 @@ class BERT(StatelessModel):
         segments: Tensor | None = None,
     ) -> Output:
         """Read tokens (B, T); logits at position t are for token t, which it sees unless it is masked."""
-        encoded = self.body(tokens, segments, lengths, weights="attention" in want)
+        encoded = self.masked_encoder(tokens, segments, lengths, weights="attention" in want)
         return answer(self.head, encoded.hidden, self.start(len(tokens)), lengths, want, encoded.attention)
 
     def encode(self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None, positions: Tensor) -> Encoded:
         """Return the encoder's output at each row's first token and at ``positions`` (B, K), as (B, 1 + K, D)."""
         first = torch.zeros(len(tokens), 1, dtype=torch.long, device=tokens.device)
-        return self.body(tokens, segments, lengths, torch.cat([first, positions], dim=1))  # type: ignore[no-any-return]
+        return self.masked_encoder(tokens, segments, lengths, torch.cat([first, positions], dim=1))  # type: ignore[no-any-return]
 
     def masked_loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Return the mean of −log P(x_i | x̂) over masked positions, (M, D), (M,) → a scalar."""

@@ -57,6 +57,10 @@ class ConditionalModel(Model):
         """Encode the source (N, S) and return the state before the first target token."""
         raise TypeError(f"{type(self).__name__} does not implement start")
 
+    def first(self, end: int) -> int:
+        """Return the token before a target's first: the end token, unless a model has another one."""
+        return end
+
     def pair_loss(
         self,
         source: Tensor,

@@ -42,7 +42,7 @@ from ensue.nn.trunk_config import initialise
 class DeBERTaConfig(BERTConfig):
     """Configuration of DeBERTa."""
 
-    dense: ClassVar[str] = "gelu-erf"
+    labels_with: ClassVar[str] = "gelu-erf"
     attention: str = "disentangled"
     positions: str = "none"
     decoder: int = 2

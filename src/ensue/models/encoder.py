@@ -35,7 +35,7 @@ class EncoderConfig(TrunkConfig):
     """Configuration of an encoder."""
 
     directions: ClassVar[tuple[str, ...]] = ("both",)
-    dense: ClassVar[str] = ""
+    labels_with: ClassVar[str] = ""
     """Activation of the dense layer of a head for whole texts; empty means tanh, or relu without segments."""
     vocabulary: int = 0
     """Vocabulary size; set by the tokenizer."""
@@ -59,7 +59,8 @@ class EncoderConfig(TrunkConfig):
     norm: str = "post"
     """Norm: pre or post (layer norm before or after each part), rms or post-rms (RMSNorm)."""
     positions: str = "learned"
-    """Position encoding: learned, sinusoidal, rotary, alibi or none."""
+    """Position encoding: learned, sinusoidal, rotary, alibi, functional (sinusoids of distances in keys and values, as
+    NEZHA has) or none."""
     epsilon: float = 1e-12
     """Number that norms add to the variance."""
 
@@ -87,17 +88,24 @@ class Encoded:
 
 
 class Encoder(nn.Module):
-    """h_l = Block(h_{l-1}), h_0 = LN(E_x + E_s + E_p), or W_h LN(E_x + E_s + E_p) + b."""
+    """h_l = Block(h_{l-1}), h_0 = LN(E_x + E_s + E_p), or W_h LN(E_x + E_s + E_p) + b.
 
-    def __init__(self, config: EncoderConfig) -> None:
+    With ``embeddings`` it has no embeddings of its own but those of another encoder, and the norm after them.
+    """
+
+    def __init__(self, config: EncoderConfig, embeddings: Encoder | None = None) -> None:
         super().__init__()
         self.config = config
         D, E, p = config.hidden, config.embedding or config.hidden, config.dropout
         self.width = D
-        self.embed = nn.Embedding(config.vocabulary, E)
-        self.positions = POSITIONS[config.positions](config.context, E)
-        self.segments = nn.Embedding(config.segments, E) if config.segments else None
-        self.norm = build_norm(config, config.epsilon, E)()
+        if embeddings is None:
+            self.embed = nn.Embedding(config.vocabulary, E)
+            self.positions = POSITIONS[config.positions](config.context, E)
+            self.segments = nn.Embedding(config.segments, E) if config.segments else None
+            self.norm = build_norm(config, config.epsilon, E)()
+        else:
+            self.embed, self.positions = embeddings.embed, embeddings.positions
+            self.segments, self.norm = embeddings.segments, embeddings.norm
         self.project = nn.Linear(E, D) if config.embedding else nn.Identity()
         self.blocks = build_trunk(
             config,

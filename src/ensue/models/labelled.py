@@ -9,8 +9,8 @@
 
 The backbone (``body`` in weight files) is an encoder (bert, albert …), a whole language model (gpt, lstm …), whose own
 output layer computes the auxiliary loss of Radford et al. (2018), or a bidirectional recurrent network
-(ensue.models.bidirectional_encoder). Heads are those of BERT, RoBERTa, DistilBERT and GPT-2 in Hugging Face's library,
-so that weights can be exchanged.
+(ensue.models.bidirectional_encoder). Heads are those of BERT, RoBERTa, DistilBERT, ELECTRA and GPT-2 in Hugging Face's
+library, so that weights can be exchanged.
 
 Legend: B rows, T tokens, D width, Y labels.
 """
@@ -48,8 +48,8 @@ class HeadConfig:
     """Pooling of a text's hidden states: first, last, mean, max, or concat (the last one before the end token, max and
     mean concatenated); auto means first for encoders, last for gpt, max for recurrent networks."""
     dense: str = "auto"
-    """Activation of a dense layer before the output layer: none, tanh, relu or gelu-erf; auto means the encoder's
-    pooler, or the default of the system."""
+    """Activation of a dense layer before the output layer: none, tanh, relu or gelu-erf; auto means the pooler of the
+    encoder, or the default of the system."""
     hidden: int = 0
     """Size of the dense layer; 0 means its input size."""
     norm: str = "none"
@@ -206,7 +206,7 @@ def resolved_head(backbone: nn.Module, config: HeadConfig) -> HeadConfig:
     if dense == "auto":
         dense = "none"
         if isinstance(backbone, Encoder) and pooling == "first":
-            dense = backbone.config.dense or ("tanh" if backbone.config.segments else "relu")
+            dense = backbone.config.labels_with or ("tanh" if backbone.config.segments else "relu")
     return replace(config, pooling=pooling, dense=dense)
 
 

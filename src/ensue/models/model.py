@@ -36,6 +36,8 @@ class Model(nn.Module):
     Config: ClassVar[type[Any]]
     task: ClassVar[str]
     """What it is trained for: a name in ensue.tasks.table.TASKS."""
+    more_tasks: ClassVar[tuple[str, ...]] = ()
+    """Other tasks that it can be trained for, where the data is theirs."""
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
     expect: ClassVar[dict[str, str]] = {}
     """Expected time and score of presets, from benchmarks/results."""

@@ -38,9 +38,11 @@ SYSTEMS = Table(
         "convs2s": Entry("ensue.models.convs2s:ConvS2S", "convolutional encoder–decoder with attention in every layer"),
         "bytenet": Entry("ensue.models.bytenet:ByteNet", "encoder–decoder of dilated convolutions, for translation"),
         "transformer": Entry("ensue.models.transformer:Transformer", "encoder–decoder of attention, for translation"),
+        "t5": Entry("ensue.models.t5:T5", "encoder–decoder of attention, for all that is text to text"),
         "bert": Entry("ensue.models.bert:BERT", "encoder trained on masked words and next sentences"),
         "roberta": Entry("ensue.models.bert:RoBERTa", "encoder trained on masked words"),
         "albert": Entry("ensue.models.albert:ALBERT", "encoder of one shared block, trained on masked words and order"),
+        "electra": Entry("ensue.models.electra:ELECTRA", "encoder trained to tell which words a generator replaced"),
         "deberta": Entry(
             "ensue.models.deberta:DeBERTa", "encoder that compares words and distances apart, trained on masked words"
         ),

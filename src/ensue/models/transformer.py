@@ -25,6 +25,7 @@ from ensue.core.settings import check
 from ensue.models.conditional import ConditionalConfig
 from ensue.models.cove import SourceReader
 from ensue.models.encoder_decoder import EncoderDecoder, Encoding
+from ensue.nn.cross_attention import CrossAttention
 from ensue.nn.dropout import Dropout
 from ensue.nn.feed_forward import ACTIVATIONS
 from ensue.nn.layout import Layout
@@ -126,7 +127,7 @@ class Transformer(EncoderDecoder):
         self.positions = POSITIONS[config.positions](config.context, D)
         build = partial(build_trunk, config, positions=config.positions, context=config.context)
         self.encoder = build(causal=False)
-        self.decoder = build(causal=True, cross=True)
+        self.decoder = build(causal=True, cross=CrossAttention)
         self.norm_source, self.norm = last_norm(config), last_norm(config)
         self.head = nn.Linear(D, config.vocabulary, bias=False)
         if config.tied != "none":

@@ -36,12 +36,13 @@ class CrossAttention(nn.Module):
     entries: ClassVar[tuple[str, ...]] = ("remember",)
     """Submodules that are called from outside a block, beside ``forward``."""
 
-    def __init__(self, width: int, heads: int, dropout: float = 0.0, bias: bool = True) -> None:
+    def __init__(self, width: int, heads: int, dropout: float = 0.0, bias: bool = True, head_width: int = 0) -> None:
         super().__init__()
         self.heads, self.dropout = heads, dropout
-        self.query = nn.Linear(width, width, bias=bias)  # W_Q
-        self.remember = nn.Linear(width, 2 * width, bias=bias)  # W_K, W_V side by side
-        self.out = nn.Linear(width, width, bias=bias)  # W_O
+        inner = heads * head_width or width
+        self.query = nn.Linear(width, inner, bias=bias)  # W_Q
+        self.remember = nn.Linear(width, 2 * inner, bias=bias)  # W_K, W_V side by side
+        self.out = nn.Linear(inner, width, bias=bias)  # W_O
 
     def memory(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of a source (N, S, D), each (N, H, S, d)."""
@@ -60,11 +61,19 @@ class CrossAttention(nn.Module):
         mask = None if mask is None else mask[:, None, None]
         if torch.is_grad_enabled():
             parts = (query, *(one.transpose(1, 2).flatten(2) for one in memory))
-            y = attend(parts, self.heads, source.lengths if source.ragged else None, dropout=dropout)
+            y = self._attend(parts, source.lengths if source.ragged else None, dropout)
         else:  # keys and values need not be copied
-            y = attend_cached(self._heads(query), key, value, mask, None, dropout)
-        seen = source.unfold(attention_weights(self._heads(query), key, mask), dim=2) if weights else None
-        return linear(self.out, y.reshape(x.shape)), seen
+            y = attend_cached(self._scaled(query), key, value, mask, None, dropout)
+        seen = source.unfold(attention_weights(self._scaled(query), key, mask), dim=2) if weights else None
+        return linear(self.out, y.reshape(*x.shape[:-1], query.shape[-1])), seen
+
+    def _attend(self, parts: tuple[Tensor, ...], lengths: Tensor | None, dropout: float) -> Tensor:
+        """Attend among queries, keys and values of padded rows."""
+        return attend(parts, self.heads, lengths, dropout=dropout)
+
+    def _scaled(self, query: Tensor) -> Tensor:
+        """Queries (N, T, D) by heads (N, H, T, d), such that the kernels' division by √d gives the scores."""
+        return self._heads(query)
 
     def _heads(self, x: Tensor) -> Tensor:
         """(B, T, D) → (B, H, T, d)."""

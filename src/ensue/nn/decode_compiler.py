@@ -278,7 +278,8 @@ class DecodeSteps:
             into, spare = (
                 [new_memory(one) for one in _matrices(blocks)] for _ in range(2)
             )  # of this step and the next
-            groups = self._groups(runner, blocks, into, rotations, source)
+            sources = _source_views(source)  # kept until the program has run: groups hold addresses only
+            groups = self._groups(runner, blocks, into, rotations, sources)
         logits = capped(runner.run_groups(x[:, 0], [group for group, _ in groups]), model.logit_cap)
         clock = clock.after(1)
         after = _advanced(blocks, into, layers, clock)
@@ -296,19 +297,18 @@ class DecodeSteps:
         blocks: Sequence[BlockState],
         into: Sequence[Sums],
         rotations: dict[Any, Any],
-        source: Source | None,
+        sources: Sequence[CacheView],
     ) -> list[tuple[Group, Rotary | None]]:
-        """The states of all blocks in groups, each with its rotary positions; then the caches of a source."""
-        crosses = [None] * len(blocks) if source is None else _source_views(source)
+        """The states of all blocks in groups, each with its rotary positions, and the keys and values of a source."""
         caches: list[CacheView] = []
         matrices: list[MatrixView] = []
-        for layer, one, cross in zip(runner.program.layers, blocks, crosses, strict=True):
+        for number, (layer, one) in enumerate(zip(runner.program.layers, blocks, strict=True)):
             rotation = rotations.get(layer.rotary)
             if isinstance(one, KeyValueCache):
                 caches.append(one.view(rotation))
             else:
                 matrices.append(MatrixView(_sums(one), into[len(matrices)], rotation))
-            caches += [] if cross is None else [cross]
+            caches += sources[number : number + 1]
         numbers = [layer.number for layer in runner.program.layers if layer.recurrent]
         by_rotation = {id(rotation): rotary for rotary, rotation in rotations.items()}
         groups: list[Group] = [*group_caches(runner.program.attends, caches), *group_matrices(numbers, matrices)]
@@ -388,8 +388,10 @@ def _rotation(
     return cos[:, row : row + 1], sin[:, row : row + 1]
 
 
-def _source_views(source: Source) -> list[CacheView]:
-    """The keys and values of a source for each block's cross-attention."""
+def _source_views(source: Source | None) -> list[CacheView]:
+    """The keys and values of a source for each block's cross-attention; none without a source."""
+    if source is None:
+        return []
     lengths = source.lengths.index_select(0, source.index).long().clamp(0, source.parts[0].shape[2])
     index, views = source.index.long().contiguous(), []
     for keys, values in zip(source.parts[::2], source.parts[1::2], strict=True):

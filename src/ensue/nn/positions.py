@@ -217,6 +217,8 @@ POSITIONS: dict[str, type[nn.Module]] = {
     "sinusoidal": SinusoidalPositions,
     "rotary": NoPositions,
     "alibi": NoPositions,
+    "functional": NoPositions,
     "none": NoPositions,
 }
-"""What is added to the embedding: "rotary" adds nothing there and rotates queries and keys, "alibi" biases scores."""
+"""What is added to the embedding: "rotary" adds nothing there and rotates queries and keys, "alibi" biases scores,
+"functional" puts sinusoids of distances into keys and values."""

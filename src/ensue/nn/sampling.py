@@ -12,6 +12,8 @@ Its value differs from the exact softmax's, which it approaches as all words are
 In a sampled softmax all words of a batch share their samples, so scores are one matrix multiplication; in negative
 sampling each word has its own few. Sampling uses torch's random state.
 
+    x = min {v : P(x ≤ v) > u},  u uniform in [0, 1)                              inverse transform: x ~ P
+
 Legend: M words, S samples, D size, V vocabulary.
 """
 
@@ -58,3 +60,16 @@ def negative_sampling(context: Tensor, words: Tensor, targets: Tensor, drawn: Te
     right = F.logsigmoid((context * words[targets]).sum(-1))
     wrong = F.logsigmoid(-torch.einsum("md,msd->ms", context, words[drawn]))
     return -(right + wrong.masked_fill(drawn == targets[:, None], 0.0).sum(-1)).mean()
+
+
+def inverse_transform(logits: Tensor, noise: Tensor) -> Tensor:
+    """Draw from softmax(logits) (M, V), given a uniform random number in [0, 1) for each row (M,) → (M,).
+
+    The same numbers draw the same tokens, in whatever batch a row is.
+
+    >>> inverse_transform(torch.tensor([[0.0, 0.0]] * 3), torch.tensor([0.1, 0.49, 0.6])).tolist()
+    [0, 0, 1]
+    """
+    weights = (logits - logits.amax(-1, keepdim=True)).float().exp_().cumsum_(-1)
+    at = noise.to(weights.dtype) * weights[:, -1]
+    return torch.searchsorted(weights, at[:, None], right=True)[:, 0].clamp(max=logits.shape[1] - 1)

@@ -19,7 +19,8 @@ from ensue.nn.experts import GATES as EXPERT_GATES
 from ensue.nn.experts import Experts
 from ensue.nn.feed_forward import ACTIVATIONS, FeedForward
 from ensue.nn.gated_feed_forward import GATES, GatedFeedForward
-from ensue.nn.mixers.mixer import MixerConfig, build_mixer, check_mixer, parse_heads, parse_pattern, parse_turns
+from ensue.nn.mixers.functional import FunctionalAttention
+from ensue.nn.mixers.mixer import Mixer, MixerConfig, build_mixer, check_mixer, parse_heads, parse_pattern, parse_turns
 from ensue.nn.norms import RMSNorm
 from ensue.nn.planning import without_storage
 from ensue.nn.positions import POSITIONS, LinearBias, parse_scaling
@@ -120,7 +121,7 @@ class TrunkConfig:
                     attention_cap=getattr(self, "attention_cap", 0.0),
                 )
                 for one in dict.fromkeys(parse_turns(self.attention)):
-                    build_mixer(one, mixers)
+                    mixer_of(one, positions, mixers)
 
     @property
     def feed_kind(self) -> str:
@@ -144,17 +145,17 @@ def last_norm(config: TrunkConfig, epsilon: float = 1e-5) -> nn.Module:
     return nn.Identity() if NORMS[config.norm][0] is PostNormBlock else build_norm(config, epsilon)()
 
 
-def build_feed(config: TrunkConfig) -> FeedForward | GatedFeedForward:
+def build_feed(config: TrunkConfig, dropout: float = 0.0) -> FeedForward | GatedFeedForward:
     """A block's feed-forward network."""
     network = GatedFeedForward if config.feed_kind in GATES else FeedForward
-    return network(config.hidden, config.feed_width, config.feed_kind, config.bias)
+    return network(config.hidden, config.feed_width, config.feed_kind, config.bias, dropout)
 
 
-def build_experts(config: TrunkConfig, experts: int, active: int, gate: str) -> nn.Module:
+def build_experts(config: TrunkConfig, experts: int, active: int, gate: str, dropout: float = 0.0) -> nn.Module:
     """A mixture of feed-forward networks, or one where there is one expert."""
     if experts == 1:
-        return build_feed(config)
-    many = [build_feed(config) for _ in range(experts)]
+        return build_feed(config, dropout)
+    many = [build_feed(config, dropout) for _ in range(experts)]
     return Experts(EXPERT_GATES[gate](config.hidden, experts), many, active)
 
 
@@ -207,23 +208,35 @@ def mixer_config(
     )
 
 
+def mixer_of(attention: str, positions: str, mixers: MixerConfig) -> Mixer:
+    """The mixer of a block: with functional positions, full attention has them in its keys and values."""
+    if positions != "functional":
+        return build_mixer(attention, mixers)
+    if attention != "full":
+        what = f"positions = functional is for attention = full, not {attention}"
+        raise InputError(what, hint="use attention=full, or other positions")
+    return FunctionalAttention(mixers)
+
+
 def build_trunk(
     config: TrunkConfig,
     *,
     causal: bool,
     positions: str = "none",
     context: int = 0,
-    cross: bool = False,
+    cross: type[CrossAttention] | None = None,
     attention_dropout: float = 0.0,
     attention_cap: float = 0.0,
+    feed_dropout: float = 0.0,
     epsilon: float = 1e-5,
     experts: tuple[int, int, str] = (1, 1, "plain"),
     groups: int = 0,
 ) -> Trunk:
     """The trunk that settings describe.
 
-    ``positions`` are the model's: mixers apply rotary ones and linear biases. ``experts`` are their number, how
-    many of them a token uses, and the gate. Layers share ``groups`` blocks; 0 means as many as layers.
+    ``positions`` are the model's: mixers apply rotary ones and linear biases. ``cross`` is the cross-attention of a
+    decoder. ``experts`` are their number, how many of them a token uses, and the gate. Layers share ``groups`` blocks;
+    0 means as many as layers.
     """
     mixers = mixer_config(
         config,
@@ -236,9 +249,11 @@ def build_trunk(
     )
 
     def block(attention: str) -> Block:
-        mixer = build_mixer(attention, mixers)
-        across = CrossAttention(config.hidden, config.heads, bias=config.bias) if cross else None
-        feed = build_experts(config, *experts)
+        mixer = mixer_of(attention, positions, mixers)
+        across = None
+        if cross is not None:
+            across = cross(config.hidden, config.heads, attention_dropout, config.bias, config.head_width)
+        feed = build_experts(config, *experts, feed_dropout)
         return NORMS[config.norm][0](mixer, feed, build_norm(config, epsilon), config.dropout, across)
 
     return Trunk([block(attention) for attention in attention_of_blocks(config, groups)], config.layers)

@@ -49,7 +49,8 @@ def new_settings(
     file = read_toml(Path(config)) if config is not None else {}
     path = str(typed.get("begin_with", file.get("begin_with", "")) or "")
     initial = load(path) if path else None
-    system, task = system_and_task(what, model, initial, file)
+    data = typed.get("data.files") or file.get("data.files") or ()
+    system, task = system_and_task(what, model, initial, file, [data] if isinstance(data, str) else list(data))
     _check_fixed(typed, system, task)
     if initial is not None and lends_features(task, initial):
         typed |= {"features.run": str(Path(path).absolute()), "begin_with": ""}

@@ -29,16 +29,19 @@ from ensue.runs.load import Run, load
 from ensue.runs.word_embeddings import embedding_of, token_words
 from ensue.tasks.labels.features import COVE, FEATURE_SETTINGS, READER, provides_features
 from ensue.tasks.settings import Settings
-from ensue.tasks.table import TASKS, all_tasks, model_class, task_name, task_spec, trained_by_counting
+from ensue.tasks.table import TASKS, all_tasks, model_class, task_by_data, task_spec, trained_by_counting
 
 MAX_NAMED = 5
 """The number of missing words that a note names."""
 
 
-def system_and_task(what: str, model: str, initial: Run | None, file: Mapping[str, Any]) -> tuple[str, str]:
+def system_and_task(
+    what: str, model: str, initial: Run | None, file: Mapping[str, Any], files: Sequence[str] = ()
+) -> tuple[str, str]:
     """The system and the task of ``fit WHAT``: a system for its own task, or a task with the system of ``--model``.
 
-    ``initial`` is the run of ``--from``, and ``file`` the settings of a run.toml.
+    ``initial`` is the run of ``--from``, ``file`` the settings of a run.toml, and ``files`` the data, which chooses one
+    of several tasks that a system has.
     """
     if what in TASKS and task_spec(what).by_name:
         lender = initial if lends_features(what, initial) else file.get("features.run")
@@ -56,7 +59,7 @@ def system_and_task(what: str, model: str, initial: Run | None, file: Mapping[st
     if initial is not None and is_kind_of(initial.system, what):
         what = initial.system  # a llama is a gpt
     task = str(file.get("task", ""))
-    return what, task if task and file.get("system") == what else task_name(what)
+    return what, task if task and file.get("system") == what else task_by_data(what, files)
 
 
 def is_kind_of(system: str, other: str) -> bool:

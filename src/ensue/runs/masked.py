@@ -27,6 +27,18 @@ def pair_accuracies(score: Mapping[str, Any]) -> list[tuple[str, float]]:
     return [(what, score[name]) for name, what in PAIR_ACCURACIES.items() if score.get(name) is not None]
 
 
+def replaced_lines(score: Mapping[str, Any]) -> list[str]:
+    """What a score has of a discriminator and of its generator."""
+    if score.get("replaced_accuracy") is None:
+        return []
+    accuracy, share = score["replaced_accuracy"], score["replaced_share"]
+    detected = f"replaced tokens: accuracy {accuracy:.1%} (always saying no: {1 - share:.1%})"
+    return [
+        f"{detected}, F1 {score['replaced_f1']:.3f}",
+        f"generator: {score['generator_bits']:.3f} bits per masked token",
+    ]
+
+
 class BidirectionalRun(Run):
     """A model that sees both sides of a word: it is scored on files, and fills in masks."""
 
@@ -49,6 +61,11 @@ class MaskedRun(BidirectionalRun):
 
     loss_unit = "nats per token"
 
+    @property
+    def detects(self) -> bool:
+        """Whether it learnt which tokens were replaced."""
+        return hasattr(self.model, "replaced_logits")
+
     @staticmethod
     def score_lines(score: Mapping[str, Any]) -> list[str]:
         """The loss and accuracy of masked tokens, and the accuracy of pairs."""
@@ -57,6 +74,7 @@ class MaskedRun(BidirectionalRun):
             f"masked loss {masked:.4f} nats per masked token (unigram baseline: {unigram:.4f})",
             f"perplexity {score['masked_perplexity']:.2f} · accuracy {score['accuracy']:.1%}",
             *(f"{what} accuracy {share:.1%}" for what, share in pair_accuracies(score)),
+            *replaced_lines(score),
             f"{score['hidden']:,} masked tokens in {score['rows']:,} rows",
         ]
 
@@ -68,6 +86,7 @@ class MaskedRun(BidirectionalRun):
             f"| masked loss | {score['masked_loss']:.4f} nats (guessing by frequency: {score['unigram_loss']:.4f}) |",
             f"| filled in correctly | {score['accuracy']:.1%} |",
             *(f"| {what} correct | {share:.1%} |" for what, share in pair_accuracies(score)),
+            *(f"| replaced tokens | {line} |" for line in replaced_lines(score)[:1]),
         ]
 
     def score(self, *files: Source, field: str | None = None, report: Report = silent) -> MaskedScore:
@@ -78,11 +97,15 @@ class MaskedRun(BidirectionalRun):
         return masked_modelling.score_files(settings, self.model, self.tokenizer, files, field, report)
 
     def read_examples(self, file: str | Path, columns: str, notes: list[str]) -> list[tuple[str, ...]]:
-        """The pairs of texts in a file."""
+        """The pairs of texts in a file; for a discriminator, its texts."""
+        if self.detects:
+            return [one.texts for one in read_texts(file, columns, 1, notes)]
         return [one.texts for one in read_texts(file, columns, 2, notes)]
 
     def make_example(self, text: str, where: str) -> tuple[str, ...]:
-        """Two texts with a tab between them."""
+        """Two texts with a tab between them; one text for a discriminator."""
+        if self.detects:
+            return (text,)
         pair = tuple(text.split("\t"))
         if len(pair) != 2:
             what = f"{len(pair)} texts where an encoder says whether one follows another"
@@ -90,7 +113,9 @@ class MaskedRun(BidirectionalRun):
         return pair
 
     def predict_examples(self, examples: list[Any], int8: bool, report: Report) -> list[dict[str, Any]]:
-        """Whether the second text of each pair follows the first."""
+        """Whether the second text of each pair follows the first; or which tokens of each text look replaced."""
+        if self.detects:
+            return masked_modelling.replaced_probabilities(self.model, self.tokenizer, [text for (text,) in examples])
         probabilities = masked_modelling.next_sentence_probabilities(self.model, self.tokenizer, examples)
         return [{"follows": p >= 0.5, "probability": p} for p in probabilities]
 

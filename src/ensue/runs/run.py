@@ -68,7 +68,9 @@ PREDICTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "tags": lambda one: " ".join(
         escape_field(f"{word}/{tag}" if tag != "O" else word) for word, tag in zip(one["words"], one["tags"])
     ),
+    "output": lambda one: escape_field(one["output"]),
     "answer": lambda one: escape_field(one["answer"]) or "(no answer)",
+    "replaced": lambda one: "  ".join(f"{token} {p:.2f}" for token, p in zip(one["tokens"], one["p"], strict=True)),
 }
 """How a prediction is printed, on one line, by the key that only its kind has."""
 

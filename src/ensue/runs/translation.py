@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,18 @@ import torch
 
 from ensue.core.errors import InputError
 from ensue.core.events import Report, report_all, silent
+from ensue.core.settings import build
+from ensue.data.labelled import read_texts
+from ensue.data.pair_files import split_tasks
+from ensue.data.posed import TaskForm, pose_texts, task_forms
 from ensue.data.sources import Source
 from ensue.measure.translation import bleu_by_length
 from ensue.runs.run import Run
 from ensue.search.beam import Search
 from ensue.search.ensemble import Ensemble
 from ensue.search.translator import Translation, Translator
-from ensue.tasks.translation import load_tokenizers, read_test_pairs, score_pairs
+from ensue.tasks.pair_reading import PairSettings, read_test_pairs
+from ensue.tasks.translation import load_tokenizers, score_pairs
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,22 @@ class TranslationRun(Run):
             f"| perplexity per token | {score['perplexity']['token']:.2f} |",
         ]
 
+    @property
+    def pair_settings(self) -> PairSettings:
+        """How the pairs that it learnt from were read."""
+        own = {field.name: self.settings.get(f"data.{field.name}") for field in fields(PairSettings)}
+        settings: PairSettings = build(
+            PairSettings, {name: one for name, one in own.items() if one is not None}, "data."
+        )
+        return settings
+
+    @property
+    def form(self) -> TaskForm:
+        """The form of its task; of several tasks none: a text must have the prefix of its own."""
+        data = self.pair_settings
+        several = len(split_tasks(data.files)) > 1
+        return TaskForm() if several or not data.files else task_forms(1, data.prefix, data.pose, data.labels)[0]
+
     def translator(self, ensemble: Sequence[Run] = (), int8: bool = False) -> Translator:
         """The model with its tokenizers; with other runs, their ensemble."""
         source, target = load_tokenizers(self.folder)
@@ -87,7 +109,7 @@ class TranslationRun(Run):
                 raise InputError(what, where=str(other), hint="train it with --tokenizer RUN/tokenizer.json")
         models = [run.model_for(int8) for run in (self, *ensemble)]
         longest = min(run.model.config.context for run in (self, *ensemble))
-        return Translator(Ensemble(models) if ensemble else models[0], source, target, longest)
+        return Translator(Ensemble(models) if ensemble else models[0], source, target, longest, self.form.prefix)
 
     def translate(
         self,
@@ -112,10 +134,26 @@ class TranslationRun(Run):
         """BLEU, chrF and perplexity on pairs: two files, or one with columns."""
         self.check_files(files)
         notes: list[str] = []
-        pairs = read_test_pairs([str(f) for f in files], columns or str(self.settings.get("data.columns", "")), notes)
+        settings = self.pair_settings
+        settings = replace(settings, columns=columns or settings.columns)
+        pairs = read_test_pairs([str(f) for f in files], settings, notes)
         report_all(notes, report)
         figures, outputs = score_pairs(self.translator(int8=int8), pairs, search or Search(), report)
         return PairScore(figures, outputs, bleu_by_length(pairs.source, outputs, [[t] for t in pairs.target]))
+
+    def read_examples(self, file: str | Path, columns: str, notes: list[str]) -> list[str]:
+        """The texts of a file, or pairs of texts, as sources."""
+        count = 2 if self.form.pose in ("pair", "regress") else 1
+        return [pose_texts(one.texts) for one in read_texts(file, columns, count, notes, keep_empty=True)]
+
+    def make_example(self, text: str, where: str) -> str:
+        """A line as a source; two texts have a tab between them."""
+        return pose_texts(text.split("\t")[:2])
+
+    def predict_examples(self, examples: list[Any], int8: bool, report: Report) -> list[dict[str, Any]]:
+        """What it writes for each source, by greedy search."""
+        found = self.translate(examples, search=Search(beam=1), int8=int8, report=report)
+        return [{"output": one.text, "log_prob": one.log_prob} for one in found]
 
     def alignment(
         self, text: str, *, target: str = "", search: Search | None = None
@@ -126,7 +164,7 @@ class TranslationRun(Run):
         end = translator.tokenizer.end
         with torch.no_grad():
             state = self.model.start(torch.from_numpy(source)[None])
-            weights = self.model(torch.tensor([[end, *ids]]), state, want=("attention",)).attention
+            weights = self.model(torch.tensor([[translator.first, *ids]]), state, want=("attention",)).attention
         if weights is None:
             raise InputError(f"this {self.system} has no attention", where=str(self))
         sources = [translator.source_tokenizer.name(int(token)) for token in source]

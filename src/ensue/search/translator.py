@@ -56,9 +56,16 @@ class Translation:
 class Translator:
     """A model, or an ensemble, with a source and a target tokenizer."""
 
-    def __init__(self, model: Any, source_tokenizer: Tokenizer, tokenizer: Tokenizer, longest: int = 0) -> None:
+    def __init__(
+        self, model: Any, source_tokenizer: Tokenizer, tokenizer: Tokenizer, longest: int = 0, prefix: str = ""
+    ) -> None:
+        """``prefix`` is put before every source that does not begin with it."""
         self.model, self.source_tokenizer, self.tokenizer = model, source_tokenizer, tokenizer
         self.longest: int = longest or model.config.context
+        self.prefix = prefix
+        begin = getattr(getattr(model, "models", (model,))[0], "first", None)  # of an ensemble its first member's
+        self.first: int = tokenizer.end if begin is None else begin(tokenizer.end)
+        """The token before a translation's first."""
 
     def translate(
         self,
@@ -124,6 +131,7 @@ class Translator:
 
     def encode(self, text: str) -> np.ndarray:
         """Return the tokens of a source, with the end token."""
+        text = text if text.startswith(self.prefix) else self.prefix + text
         return np.concatenate([self.source_tokenizer.encode(text), [self.source_tokenizer.end]]).astype(np.int64)
 
     def _cut(self, ids: np.ndarray) -> np.ndarray:
@@ -187,7 +195,7 @@ class Translator:
             found = beam_search(
                 self.model,
                 state,
-                self.tokenizer.end,
+                self.first,
                 end=self.tokenizer.end,
                 longest=(2 * lengths + SLACK).clamp(min=how.shortest + 1).clamp(max=min(self.longest, most)),
                 how=how,

@@ -126,13 +126,20 @@ def choose_tokenizer(
     return fit_tokenizer(kind, sources, **limits, field=field, size=size, notes=notes)
 
 
-def holds_out(data: TextSettings) -> bool:
+def holds_out(data: Any) -> bool:
     """True if the end of the text is held out; the lecture's five letters are too few to split."""
     return not data.valid and bool(data.holdout) and tuple(data.files) != ("hello",)
 
 
+Choose = Callable[[TokenizerSettings, Sequence[Source], str | None, list[str] | None], Tokenizer]
+
+
 def read_text_corpus(
-    data: TextSettings, tokens: TokenizerSettings, tokenizer: Tokenizer | None = None, report: Report = silent
+    data: Any,
+    tokens: TokenizerSettings,
+    tokenizer: Tokenizer | None = None,
+    report: Report = silent,
+    choose: Choose = choose_tokenizer,
 ) -> TextCorpus:
     """Read and tokenise the text; its end is held out if there is no validation text."""
     check_text([*data.files, *data.valid])
@@ -143,7 +150,7 @@ def read_text_corpus(
     notes: list[str] = []
     if tokenizer is None:
         report("phase", {"name": "fitting the tokenizer"})
-        tokenizer = choose_tokenizer(tokens, train, field, notes)
+        tokenizer = choose(tokens, train, field, notes)
         for note in notes:
             report("note", {"text": note})
         notes.clear()
@@ -151,7 +158,7 @@ def read_text_corpus(
     def read(sources: Sequence[Source], name: str) -> TokenizedText:
         report("phase", {"name": f"tokenising {name}"})
         text = tokenize(sources, tokenizer, field=field, report=report, notes=notes)
-        return text if data.direction == "forward" else replace(text, tokens=text.tokens[::-1])
+        return text if getattr(data, "direction", "forward") == "forward" else replace(text, tokens=text.tokens[::-1])
 
     corpus = TextCorpus(tokenizer, read(train, "the text"), read(valid, "the validation text") if valid else None)
     report_notes(notes, "and {} more files were skipped", report)

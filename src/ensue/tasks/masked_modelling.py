@@ -32,7 +32,7 @@ from ensue.measure.masked import MaskedScore, masked_score
 from ensue.models.bert import BERT
 from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings
 from ensue.tasks.spec import Task, saved_tokenizer
-from ensue.train.label_objectives import masked_language_loss
+from ensue.train.masked_objectives import MASKED_OBJECTIVES
 from ensue.train.objectives import Objective
 from ensue.train.ranks import SINGLE, Evaluate, Ranks
 from ensue.train.settings import MaskedTrainSettings
@@ -136,8 +136,13 @@ def masked_batches(
         length=train.length or model.config.context,
         pairs=model.config.pairs,
         masking=MaskingOptions(
-            share=train.mask, mask=train.mask_as_mask, random=train.mask_as_random, dynamic=train.mask_anew
+            share=train.mask,
+            mask=train.mask_as_mask,
+            random=train.mask_as_random,
+            dynamic=train.mask_anew,
+            unit=train.mask_unit,
         ),
+        continues=None if train.mask_unit == "tokens" else check_has_mask(tokenizer).continuations(),
         unknown=tokenizer.unknown,
         seed=seed,
     )
@@ -197,6 +202,18 @@ def next_sentence_probabilities(model: BERT, tokenizer: Tokenizer, pairs: Sequen
     return probabilities
 
 
+@torch.inference_mode()
+def replaced_probabilities(model: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the tokens of each text, and for each the probability that it was replaced."""
+    special, found = special_tokens_of(tokenizer), []
+    for text in texts:
+        ids, _ = add_special_tokens(special, tokenizer.encode(text), None, model.config.context)
+        p = torch.sigmoid(model.replaced_logits(torch.from_numpy(ids.astype(np.int64))[None]))[0, 1:-1].tolist()
+        names = [tokenizer.name(int(token)) for token in ids[1:-1]]
+        found.append({"replaced": [name for name, one in zip(names, p) if one > 0.5], "tokens": names, "p": p})
+    return found
+
+
 class MaskedTask(Task):
     """Predict masked tokens, and whether a text follows another."""
 
@@ -250,8 +267,8 @@ class MaskedTask(Task):
         return masked_batches(settings, model, corpus.train, corpus.tokenizer, derive(settings.run.seed, "data"))
 
     def objective(self, settings: Settings, model: BERT, corpus: DocumentCorpus) -> Objective:
-        """Return the loss of masked tokens and of pairs."""
-        return masked_language_loss
+        """Return the loss of masked tokens and of pairs, or of replaced tokens."""
+        return MASKED_OBJECTIVES[model.objective]
 
     def evaluator(self, settings: Settings, model: BERT, corpus: DocumentCorpus) -> Evaluate | None:
         """Return a function that computes the loss and the accuracies on held-out text."""
@@ -270,7 +287,8 @@ class MaskedTask(Task):
             report = abandon_when(stop)
             score = score_documents(settings, model, valid, tokenizer, most, report=report, ranks=ranks)
             of_pairs = {"next_accuracy": score.next_accuracy, "order_accuracy": score.order_accuracy}
-            measured = {name: share for name, share in of_pairs.items() if share is not None}
+            of_tokens = {"replaced_accuracy": score.replaced_accuracy, "replaced_f1": score.replaced_f1}
+            measured = {name: share for name, share in (of_pairs | of_tokens).items() if share is not None}
             return {"valid_loss": score.loss, "masked_accuracy": score.accuracy, **measured}
 
         return evaluate

@@ -8,7 +8,7 @@ be written; the others do what most tasks need.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -204,6 +204,10 @@ class Task(ABC):
     def with_teacher(self) -> Task:
         """Return this task as a student learns it from a teacher."""
         raise InputError(f"no student can learn {self.name} from a teacher", hint="leave out the teacher")
+
+    def suits(self, files: Sequence[str]) -> bool:
+        """Return whether files are of the kind it learns from, for a system that has several tasks."""
+        return False
 
     # Settings
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ensue.core.errors import InputError, unknown_name
@@ -17,6 +18,7 @@ TASKS = Table(
         "language": Entry("ensue.tasks.language_modelling:TASK", "the next token of a text"),
         "translation": Entry("ensue.tasks.translation:TASK", "a sentence in another language"),
         "masked": Entry("ensue.tasks.masked_modelling:TASK", "masked tokens, and whether a text follows"),
+        "spans": Entry("ensue.tasks.span_corruption:TASK", "spans that are left out of a text"),
         "contexts": Entry("ensue.tasks.contexts:TASK", "a word from both its sides"),
         "words": Entry("ensue.tasks.words:TASK", "a vector for each word"),
         "forecast": Entry("ensue.tasks.forecast:TASK", "the next values of a series"),
@@ -77,8 +79,19 @@ def trained_by_counting(system: str, task: str = "") -> bool:
 def systems_for(task: str) -> list[str]:
     """Return the systems that can be trained for a task."""
     spec = task_spec(task)
-    own = (name for name in spec.systems if getattr(spec.systems.load(name), "task", "language") == task)
+    own = (name for name in spec.systems if task in tasks_of_class(spec.systems.load(name)))
     return list(spec.accepts or own)
+
+
+def tasks_of_class(cls: type[Any]) -> tuple[str, ...]:
+    """Return the tasks of a system's class: its own, and those that its data can choose instead."""
+    return (str(getattr(cls, "task", "language")), *getattr(cls, "more_tasks", ()))
+
+
+def task_by_data(system: str, files: Sequence[str]) -> str:
+    """Return the task of a system for some files: its own, unless they are those of another that it has."""
+    own, *more = tasks_of_class(SYSTEMS.load(system))
+    return next((task for task in more if task_spec(task).suits(files)), own)
 
 
 def check_task(system: str, task: str) -> None:

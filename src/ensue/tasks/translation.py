@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,24 +16,24 @@ from ensue.core.run_files import SOURCE_TOKENIZER
 from ensue.core.run_folder import RunFolder
 from ensue.core.seeds import derive, isolated_rng
 from ensue.core.wording import counted, line_numbers
-from ensue.data.dates import DATES
 from ensue.data.pair_batches import PairBatches
+from ensue.data.pair_files import hold_pairs
 from ensue.data.pair_tokens import PairTokens, encode_pairs
-from ensue.data.pairs import Pairs, builtin_pairs, read_pairs
-from ensue.data.sources import is_builtin
-from ensue.data.splitting import hold_out_pairs
-from ensue.data.tables import parse_columns
+from ensue.data.pairs import Pairs
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.registry import fit_tokenizer_to_parts, load_tokenizer, resolve_tokenizer, save_tokenizer
+from ensue.data.tokenizers.sentinels import padding_of
 from ensue.measure import example_losses
 from ensue.measure.language import LanguageScore, language_score
 from ensue.measure.translation import gleu, translation_score
 from ensue.models.conditional import ConditionalModel
 from ensue.search.beam import Search
 from ensue.search.translator import Translator
-from ensue.tasks.settings import DataSettings, Settings, TokenizerSettings
+from ensue.tasks.pair_reading import PairSettings, read_parts
+from ensue.tasks.recipes import Recipe
+from ensue.tasks.settings import Settings, TokenizerSettings
 from ensue.tasks.spec import Corpus, Measure, RaceSpec, Task, race_heading
-from ensue.tasks.table import systems_for
+from ensue.tasks.table import task_name
 from ensue.train.objectives import ExpectedReward, Objective, TranslationLoss
 from ensue.train.ranks import SINGLE, Evaluate, Ranks
 from ensue.train.settings import PairTrainSettings
@@ -43,20 +43,6 @@ EVAL_TOKENS = 4000
 """Tokens of a batch in scoring."""
 SUBWORDS = 6000
 """The most tokens of a subword tokenizer, where no setting says."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PairSettings(DataSettings):
-    """Where sentence pairs come from, under ``data.`` in run.toml."""
-
-    files: tuple[str, ...] = ()
-    """The pairs to learn from: two parallel files, a table, a JSONL file, - for standard input, or the corpus dates."""
-    columns: str = ""
-    """Which columns or fields are used, e.g. source=2,target=1; empty means that they are inferred."""
-    holdout: float = 0.1
-    """The share of the pairs to hold out if there are no validation files (at most 2,000); 0 means none."""
-    eval_pairs: int = 0
-    """Validation pairs of an evaluation during training; 0 means 1,000."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,35 +64,6 @@ class PairCorpus(Corpus[PairTokens]):
     def joint(self) -> bool:
         """True if both languages share a vocabulary."""
         return self.source_tokenizer is self.tokenizer
-
-
-def check_pairs(sources: Sequence[str | Path]) -> None:
-    """Raise InputError for the built-in texts."""
-    for source in sources:
-        if is_builtin(source):
-            systems = ", ".join(systems_for("language"))
-            hint = f"give sentence pairs, or the corpus {DATES}; systems that learn from text are {systems}"
-            raise InputError("the corpus is text and has no translations", where=str(source), hint=hint)
-
-
-def read_parts(data: PairSettings, notes: list[str]) -> tuple[Pairs, Pairs | None]:
-    """Read the training pairs and the validation pairs."""
-    check_pairs([*data.files, *data.valid])
-    columns = parse_columns(data.columns) or None
-    pairs = read_pairs(data.files, columns, notes)
-    if data.valid:
-        return pairs, read_pairs(data.valid, columns, notes)
-    if tuple(data.files) == (DATES,):
-        return pairs, builtin_pairs("valid")
-    return hold_out_pairs(pairs, data.holdout) if data.holdout else (pairs, None)
-
-
-def read_test_pairs(sources: Sequence[str | Path], columns: str, notes: list[str]) -> Pairs:
-    """Read pairs to score; of the built-in corpus those that are held out."""
-    check_pairs(sources)
-    if list(sources) == [DATES]:
-        return builtin_pairs("valid")
-    return read_pairs(sources, parse_columns(columns) or None, notes)
 
 
 def choose_tokenizers(settings: PairTokenizerSettings, pairs: Pairs) -> tuple[Tokenizer, Tokenizer]:
@@ -139,7 +96,7 @@ def pair_log_prob(
     model: ConditionalModel, pairs: PairTokens, end: int, report: Report = silent, ranks: Ranks = SINGLE
 ) -> tuple[float, int]:
     """Return the sum of log P of target tokens, and their number; several ranks read some rows of each batch."""
-    buckets = PairBatches(pairs, EVAL_TOKENS, end)
+    buckets = PairBatches(pairs, EVAL_TOKENS, end, first=model.first(end))
     device = next(model.parameters()).device
     model.eval()
     total, count = 0.0, 0
@@ -218,6 +175,20 @@ class TranslationTask(Task):
         heading=partial(race_heading, unit="pair"),
     )
 
+    def preset(self, preset: Mapping[str, Any], recipe: Recipe | None, initialised: bool) -> dict[str, Any]:
+        """Return the settings of a preset; rows of another task become as many tokens."""
+        own = super().preset(preset, recipe, initialised)
+        rows = own.pop("train.batch", 0)
+        return own | ({"train.batch_tokens": rows * int(own["context"])} if rows else {})
+
+    def tuning_settings(self, system: str, flat: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a tenth of the learning rate for a model that another task has trained (Raffel et al., 2020)."""
+        return {"train.lr": flat["train.lr"] / 10} if task_name(system) != self.name and "train.lr" in flat else {}
+
+    def suits(self, files: Sequence[str]) -> bool:
+        """Return whether files hold pairs."""
+        return hold_pairs(files)
+
     def read_corpus(self, settings: Settings, folder: RunFolder | None, report: Report) -> PairCorpus:
         """Read and tokenise the pairs."""
         notes: list[str] = []
@@ -266,10 +237,14 @@ class TranslationTask(Task):
     def model_settings(self, settings: Settings, corpus: PairCorpus) -> dict[str, Any]:
         """Return the sizes of the vocabularies, and which embeddings are tied."""
         facts: dict[str, Any] = {"vocabulary": corpus.tokenizer.size, "source_vocabulary": corpus.source_tokenizer.size}
+        if settings.model.get("start") == -1:
+            facts["start"] = padding_of(corpus.tokenizer)
         if settings.model.get("tied") == "auto":
             facts["tied"] = "all" if corpus.joint else "target"
-        elif settings.model.get("tied") == "all" and not corpus.joint:
-            raise InputError("tied = 'all' needs one vocabulary for both languages", hint="use tokenizer.joint=true")
+        elif (tied := settings.model.get("tied")) in ("all", "embeddings") and not corpus.joint:
+            raise InputError(
+                f"tied = {tied!r} needs one vocabulary for both languages", hint="use tokenizer.joint=true"
+            )
         return facts
 
     def complete_settings(self, settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Settings:
@@ -289,7 +264,9 @@ class TranslationTask(Task):
     def batches(self, settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> PairBatches:
         """Return batches of pairs of similar lengths."""
         seed = derive(settings.run.seed, "data")
-        return PairBatches(corpus.train, settings.train.batch_tokens, corpus.tokenizer.end, seed)
+        end, limit = corpus.tokenizer.end, settings.data.mix_limit
+        how = {"first": model.first(end), "limit": limit}
+        return PairBatches(corpus.train, settings.train.batch_tokens, end, seed, **how)
 
     def objective(self, settings: Settings, model: ConditionalModel, corpus: PairCorpus) -> Objective:
         """Return the loss of the next target token, or the expected GLEU of sampled translations."""

@@ -1,11 +1,10 @@
-"""Training objectives of classification, tagging, regression, span extraction and masked language modelling.
+"""Training objectives of classification, tagging, regression and span extraction.
 
     label      −log p(y | x), of whole texts, of choices, or of each labelled token
     number     (y − ŷ)²
     span       ½ (−log p(start) − log p(end)), over positions that are not padding
-    masked     −log P(x_i | x̂) at masked positions, and −log P(B follows A, or not) if rows are pairs
 
-Legend: B rows, T tokens, Y labels, M masked positions.
+Legend: B rows, T tokens, Y labels.
 """
 
 from __future__ import annotations
@@ -74,18 +73,3 @@ def span_loss(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
     real = torch.arange(logits.shape[1], device=logits.device) < lengths[:, None]
     scores = logits.masked_fill(~real[..., None], float("-inf"))
     return (F.cross_entropy(scores[..., 0], targets[:, 0]) + F.cross_entropy(scores[..., 1], targets[:, 1])) / 2
-
-
-def masked_language_loss(model: Any, batch: Any, state: State | None, reduction: LossReduction = LOCAL) -> LossAndState:
-    """The masked language modelling loss, plus the loss of pairs if rows are pairs."""
-    fill, follow = masked_losses(model, batch)
-    fill = reduction.scale_mean(fill, len(batch.targets))
-    return (fill if follow is None else fill + reduction.scale_mean(follow, len(batch.tokens))), None
-
-
-def masked_losses(model: Any, batch: Any) -> tuple[Tensor, Tensor | None]:
-    """Return both losses: in nats a masked token, and in nats a pair."""
-    hidden = model.encode(batch.tokens, batch.segments, batch.lengths, batch.positions).hidden  # (B, 1 + K, D)
-    fill = model.masked_loss(hidden[:, 1:][batch.is_masked], batch.targets)
-    follow = None if batch.not_next is None else model.next_loss(hidden[:, 0], batch.not_next)
-    return fill, follow

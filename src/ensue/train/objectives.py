@@ -100,7 +100,7 @@ class ExpectedReward:
         start = model.start(batch.source, batch.source_lengths)
         rows = torch.arange(len(sampled), device=batch.source.device).repeat_interleave(self.samples)
         samples = [sample for group in sampled for sample in group]
-        tokens, targets, lengths = _decoder_batch(samples, self.end, batch.source.device)
+        tokens, targets, lengths = _decoder_batch(samples, model.first(self.end), self.end, batch.source.device)
         log_prob, _ = model.log_prob(tokens, targets, start.rows(rows), lengths)
         gain = ((rewards - rewards.mean(1, keepdim=True)).flatten() * log_prob.sum(1)).mean()
         likelihood, _ = TranslationLoss()(model, batch, None, reduction)
@@ -111,14 +111,14 @@ class ExpectedReward:
         how = Sampling(n=self.samples, seed=int(torch.randint(2**31, ())))
         with eval_mode(model), torch.no_grad():
             start = model.start(batch.source, batch.source_lengths)
-            results = draw(model, start, self.end, ends=[self.end], longest=batch.lengths + 10, how=how)
+            results = draw(model, start, model.first(self.end), ends=[self.end], longest=batch.lengths + 10, how=how)
         return [[hypothesis.tokens for hypothesis in result.hypotheses] for result in results]
 
 
-def _decoder_batch(rows: list[list[int]], end: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _decoder_batch(rows: list[list[int]], first: int, end: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Return a decoder's padded input tokens and targets for token lists, and their lengths."""
     lengths = torch.tensor([len(row) + 1 for row in rows], device=device)
-    block = pad_sequence([torch.tensor([end, *row, end]) for row in rows], batch_first=True).to(device)
+    block = pad_sequence([torch.tensor([first, *row, end]) for row in rows], batch_first=True).to(device)
     return block[:, :-1], block[:, 1:], lengths
 
 

@@ -10,6 +10,7 @@ from ensue.core.settings import Need, check, check_below_one, check_not_negative
 CLOCKS = ("wall", "cpu")
 OPTIMISERS = ("adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "inverse-sqrt", "one-cycle", "plateau", "slanted")
+MASK_UNITS = ("tokens", "words", "spans")
 MAX_THREADS = 1024
 """OpenMP ends the process if it cannot start as many threads as it is told to."""
 
@@ -211,6 +212,8 @@ class MaskedTrainSettings(TrainSettings):
     """Share of masked tokens replaced by the mask token."""
     mask_as_random: float = 0.1
     """Share of masked tokens replaced by a random token; the rest is unchanged."""
+    mask_unit: str = "tokens"
+    """What is masked at once: tokens, words (all tokens of a word) or spans (one to ten words; SpanBERT)."""
     mask_anew: bool = True
     """Dynamic masking: new masks in every epoch (RoBERTa)."""
 
@@ -220,8 +223,30 @@ class MaskedTrainSettings(TrainSettings):
         check_not_negative(self, "length")
         check(self, "mask", 0 < self.mask < 1, "between 0 and 1")
         check(self, "mask_as_mask", 0 <= self.mask_as_mask <= 1, "between 0 and 1")
+        check(self, "mask_unit", self.mask_unit in MASK_UNITS, f"one of {', '.join(MASK_UNITS)}")
         rest = 1 - self.mask_as_mask
         check(self, "mask_as_random", 0 <= self.mask_as_random <= rest + 1e-9, f"between 0 and {rest:g}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpanTrainSettings(TrainSettings):
+    """Training settings of span corruption."""
+
+    batch: int = 32
+    """Rows in a batch."""
+    length: int = 0
+    """The most tokens of a source, or of a target, with special tokens; 0 means the model's context."""
+    lost: float = 0.15
+    """Share of tokens that are left out."""
+    mean_span: float = 3.0
+    """Mean length of the spans that are left out, in tokens."""
+
+    def __post_init__(self) -> None:
+        super(SpanTrainSettings, self).__post_init__()
+        check_positive(self, "batch")
+        check_not_negative(self, "length")
+        check(self, "lost", 0 < self.lost < 1, "between 0 and 1")
+        check(self, "mean_span", 1 <= self.mean_span < float("inf"), "1 or more")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,10 +27,10 @@ from ensue.exchange.huggingface.reading import (
     CONFIG_FILE,
     ImportedModel,
     build_model,
-    is_pickle,
-    pickle_error,
     read_folder,
 )
+from ensue.exchange.huggingface.stored import is_pickle, pickle_error
+from ensue.exchange.huggingface.t5 import is_t5, write_t5
 from ensue.exchange.huggingface.transfo_xl import is_transfo_xl, write_transfo_xl
 from ensue.exchange.huggingface.writing import write_folder
 from ensue.exchange.onnx import write_onnx
@@ -40,6 +40,7 @@ from ensue.models.gpt import GPTLanguageModel
 from ensue.models.labelled import Labelled
 from ensue.models.llama import LlamaLanguageModel
 from ensue.models.ngram import NGram
+from ensue.models.t5 import T5
 from ensue.models.transformer_xl import TransformerXL
 from ensue.models.word2vec import Word2Vec, Word2VecConfig
 from ensue.runs.chat import CHAT, chat_template
@@ -53,6 +54,7 @@ from ensue.tasks.table import task_spec
 from ensue.verbs.convert_decoder import (
     from_decoder_folder,
     from_gguf,
+    from_t5_folder,
     from_transfo_xl_folder,
     to_decoder_folder,
     to_gguf,
@@ -94,10 +96,8 @@ def _read(path: Path, folder: RunFolder, task: str, weights: str, force: bool, r
     if path.is_dir() and not (path / CONFIG_FILE).exists():
         hint = "name a run, or a Hugging Face folder, which has config.json, tokenizer.json and model.safetensors"
         raise InputError(f"holds no model: {CONFIG_FILE} is missing", where=str(path), hint=hint)
-    if path.is_dir() and is_decoder(config := read_json(path / CONFIG_FILE)):
-        return from_decoder_folder(path, config, folder, weights, force, report)
-    if path.is_dir() and is_transfo_xl(config) and not weights:
-        return from_transfo_xl_folder(path, config, folder, force, report)
+    if path.is_dir() and (made := _from_language_folder(path, folder, weights, force, report)) is not None:
+        return made
     if weights:
         raise InputError("--weights is for folders of language models", where=str(path), hint=f"{DECODERS} are such")
     if path.is_dir():
@@ -114,6 +114,16 @@ def _read(path: Path, folder: RunFolder, task: str, weights: str, force: bool, r
         return write_imported_run(folder, force, "ngram", weights_of(model), tokenizer, origin, direction="forward")
     hint = "name a Hugging Face folder, a GGUF file (.gguf), an ARPA file (.arpa), or a vector file (.bin, .txt, .vec)"
     raise InputError("is not in a known format", where=str(path), hint=hint)
+
+
+def _from_language_folder(path: Path, folder: RunFolder, weights: str, force: bool, report: Report) -> Path | None:
+    """Make a run of a folder that holds a language model or a T5; None for one of another kind."""
+    config = read_json(path / CONFIG_FILE)
+    if is_decoder(config):
+        return from_decoder_folder(path, config, folder, weights, force, report)
+    if is_transfo_xl(config) and not weights:
+        return from_transfo_xl_folder(path, config, folder, force, report)
+    return from_t5_folder(path, config, folder, force) if is_t5(config) and not weights else None
 
 
 def _write(path: Path, to: str, out: str | Path | None, weights: str, force: bool) -> Path:
@@ -144,6 +154,9 @@ def _to_folder(path: Path, target: Path, weights: str) -> None:
         raise InputError("--weights is for language models", where=str(path), hint="leave it out")
     if isinstance(run.model, TransformerXL):
         write_transfo_xl(run.model, target, run.tokenizer)
+        return
+    if isinstance(run.model, T5):
+        write_t5(run.model, target, run.tokenizer)
         return
     for head in run.config.get("untrained", ()):
         note_once(f"{path}: its {head} head is untrained, and is written as it is")

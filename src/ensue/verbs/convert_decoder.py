@@ -1,4 +1,4 @@
-"""Large language models of other tools: GGUF files and Hugging Face folders, in and out."""
+"""Language models and T5 of other tools: GGUF files and Hugging Face folders, in and out."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ensue.exchange.gguf.settings import ARCHITECTURE, architecture_of, decoder_
 from ensue.exchange.gguf.tokenizer import ANSWER_ENDS, gguf_tokenizer
 from ensue.exchange.gguf.writing import write_decoder
 from ensue.exchange.huggingface.decoders import read_decoder, write_decoder_folder
+from ensue.exchange.huggingface.t5 import read_t5
 from ensue.exchange.huggingface.transfo_xl import MODEL_TYPE, read_transfo_xl
 from ensue.exchange.stored_weights import FLOATS, STORAGES
 from ensue.exchange.tensor_files import write_stream
@@ -73,6 +74,15 @@ def from_transfo_xl_folder(
     imported = weights_of(source.model)
     system = "transformer-xl"
     return write_imported_run(folder, force, system, imported, source.tokenizer, origin, data=data, direction="forward")
+
+
+def from_t5_folder(path: Path, config: Mapping[str, Any], folder: RunFolder, force: bool) -> Path:
+    """Make a run of a T5 in a Hugging Face folder."""
+    source = read_t5(path, config)
+    data = {"tokenizer": source.tokenizer.kind, "vocabulary": source.tokenizer.size}
+    origin = f"Read from {path.resolve().name} ({config['model_type']}), a Hugging Face folder."
+    imported = weights_of(source.model)
+    return write_imported_run(folder, force, "t5", imported, source.tokenizer, origin, data=data, task="translation")
 
 
 def to_decoder_folder(run: Run, target: Path, weights: str) -> None:

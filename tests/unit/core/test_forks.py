@@ -101,6 +101,17 @@ def test_a_thread_that_compiles_can_fork_itself():
         assert fork_and(lambda: Loop("any", "one")) == 0
 
 
+def test_a_fork_is_not_stopped_by_a_thread_that_waits_for_its_turn_to_load_a_loop(monkeypatch):
+    for way in ("_loaded", "_compiled_by_numba"):
+        monkeypatch.setattr(Loop, way, lambda loop: 7)
+    thread = threading.Thread(target=lambda: Loop("any", "first").address)
+    with forks.compiling:
+        thread.start()
+        time.sleep(SPAN)
+        assert fork_and(lambda: Loop("any", "second").address == 7 or os._exit(1)) == 0
+    thread.join()
+
+
 def test_a_program_that_another_thread_runs_is_free_in_a_forked_process():
     programs = ProgramCache()
     with Held(programs.lock, forever=True):

@@ -49,6 +49,7 @@ BATCHES = {
         positions=torch.tensor([[1, 2], [1, 0], [0, 1]]),
         is_masked=torch.tensor([[True, True], [True, False], [True, True]]),
         targets=torch.tensor([5, 6, 7, 8, 9]),
+        noise=torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5]),
         not_next=torch.tensor([0, 1, 1]),
     ),
 }

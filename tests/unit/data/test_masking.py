@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
+from ensue.data.mask_positions import choose_positions
 from ensue.data.masking import (
     SPANS,
     DocumentTokens,
     MaskedBatches,
     MaskingOptions,
-    choose_positions,
     ordered_pairs,
     sentence_pairs,
     split_long_sentences,
@@ -325,6 +325,6 @@ def test_long_sentences_are_cut_into_halves_of_a_row():
 def test_chosen_positions_are_those_with_the_smallest_keys_in_order():
     own = np.array([[False, True, True, True], [False, False, False, True], [False] * 4])
     keys = np.array([[0.0, 0.9, 0.1, 0.5], [0.0] * 4, [0.0] * 4])
-    places, hidden = choose_positions(own, np.array([2, 0, 0]), keys)
+    places, hidden, _ = choose_positions(own, np.array([2, 0, 0]), keys)
     assert places.tolist() == [[2, 3], [3, 0], [0, 0]]
     assert hidden.tolist() == [[True, True], [True, False], [False, False]]

@@ -1,90 +1,86 @@
-"""Spans of tokens in a text, and the words they belong to."""
-
-from __future__ import annotations
-
-import random
-from functools import cache
+"""Span corruption: the text comes back from source and target; batches are a function of seed and step."""
 
 import numpy as np
 import pytest
+import torch
 
 from ensue.core.errors import InputError
-from ensue.data.tokenizers import KINDS, Tokenizer
-from ensue.data.tokenizers.encoder_fitting import fit_encoder_tokenizer
-from ensue.data.tokenizers.registry import fit_tokenizer_to_parts
-from ensue.data.tokenizers.spans import encode_words, token_spans
-from ensue.data.tokenizers.word import word_tokenizer
+from ensue.data.spans import SpanBatches, SpanOptions, SpanSizes, fitting_sizes, random_parts
 
-TEXT = "The cat sat  on a mat.\nNaïve café's 🎈 #1 cats, unbelievable\t!\n"
-MARKED = ("marked wordpiece", "marked bpe", "marked unigram", "cased wordpiece")
-ALL = (*KINDS, *MARKED)
+SENTINELS = list(range(99, 0, -1))
+END, FIRST, TEXT = 1000, 1001, np.arange(2000, 12_000)
 
 
-@cache
-def made(name: str) -> Tokenizer:
-    case, _, kind = name.rpartition(" ")
-    if case:
-        return fit_encoder_tokenizer(kind, [TEXT] * 20, 300, lowercase=case == "marked")
-    return fit_tokenizer_to_parts(kind, [(TEXT * 20, True, True)], vocabulary=None if kind in ("char", "word") else 600)
+def batches(seed=0, **changes):
+    how = {"rows": 4, "length": 64, "options": SpanOptions(), "end": END, "first": FIRST, "seed": seed, **changes}
+    return SpanBatches(TEXT, SENTINELS, **how)
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_spans_are_those_of_the_tokens_in_the_text(name: str) -> None:
-    tokenizer = made(name)
-    chance = random.Random(2)
-    odd = ["cat", " ", "\n", "é", "e\u0301", "🎈", "Ж", "'s", "#", "\u2003", "\t", "\u200b", "T"]
-    for text in ("", TEXT, *("".join(chance.choices(odd, k=20)) for _ in range(60))):
-        ids, spans = token_spans(tokenizer, text)
-        assert ids.dtype == np.int32 and ids.tolist() == tokenizer.encode(text).tolist()
-        assert spans.shape == (len(ids), 2) and np.issubdtype(spans.dtype, np.integer)
-        assert ((spans >= 0) & (spans <= len(text))).all() and (spans[:, 0] <= spans[:, 1]).all()
-        assert (np.diff(spans, axis=0) >= 0).all()
-        if name not in ("byte", "char"):
-            assert not any(text[start:end] != text[start:end].strip(" ") for start, end in spans)
+def joined(source, target):
+    """The text of a row."""
+    spans, current = {}, []
+    for token in target:
+        if token in SENTINELS:
+            current = spans[token] = []
+        else:
+            current.append(token)
+    return [word for token in source for word in (spans.get(token, [token]))]
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_spans_cover_every_character(name: str) -> None:
-    _, spans = token_spans(made(name), TEXT)
-    covered = {place for start, end in spans for place in range(start, end)}
-    assert covered >= {place for place, letter in enumerate(TEXT) if not letter.isspace()}
+@pytest.mark.parametrize("options", [SpanOptions(), SpanOptions(share=0.5, mean=1.0), SpanOptions(share=0.3, mean=9.0)])
+def test_source_and_target_together_are_the_text(options):
+    made = batches(options=options)
+    batch = made.batch(3)
+    assert batch.source.shape[1] <= 64 and batch.targets.shape[1] <= 64
+    for source, target in zip(batch.source.tolist(), batch.targets.tolist(), strict=True):
+        assert source[-1] == target[-1] == END
+        row = joined(source[:-1], target[:-1])
+        assert row == list(range(row[0], row[0] + made.sizes.row))
+        used = [token for token in source if token in SENTINELS]
+        assert used == SENTINELS[: made.sizes.spans] == [token for token in target if token in SENTINELS]
+        assert source[0] not in SENTINELS  # a row begins with what is kept
+    assert torch.equal(batch.tokens[:, 1:], batch.targets[:, :-1]) and bool((batch.tokens[:, 0] == FIRST).all())
 
 
-def test_spans_are_characters_and_not_bytes() -> None:
-    for name in ("bpe", "marked bpe"):
-        _, spans = token_spans(made(name), "🎈 cat")
-        assert spans[-1].tolist() == [2, 5] and spans[0].tolist() == [0, 1]
-    assert token_spans(made("byte"), "a🎈")[1].tolist() == [[0, 1]] + [[1, 2]] * 4
-    assert token_spans(made("char"), "a🎈")[1].tolist() == [[0, 1], [1, 2]]
-    assert token_spans(made("word"), " cat\nsat ")[1].tolist() == [[1, 4], [4, 5], [5, 8]]
-    assert token_spans(made("marked wordpiece"), "x CAFÉ")[1][-1].tolist()[1] == 6
+def test_a_batch_is_a_function_of_seed_and_step():
+    def same(left, right):
+        return torch.equal(left.source, right.source) and torch.equal(left.targets, right.targets)
+
+    made, again = batches(), batches()
+    far = made.batch(400)
+    assert same(far, again.batch(400)) and same(made.batch(0), again.batch(0))
+    assert not same(batches(seed=1).batch(0), again.batch(0))
+    assert not same(made.batch(0), made.batch(made.steps_per_epoch))  # other spans in every epoch
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_every_word_has_tokens_and_none_is_an_end_token(name: str) -> None:
-    tokenizer = made(name)
-    words = ["The", "", "cats", " ", "\u200b", "sat\n", "New York", "Ж", "mat", ".", ""]
-    ids, places = encode_words(tokenizer, words)
-    assert ids.dtype == np.int32 and len(ids) == len(places)
-    assert sorted(set(places.tolist())) == list(range(len(words))) and (np.diff(places) >= 0).all()
-    assert tokenizer.end not in ids
-    empty = ids[places == 1].tolist()
-    assert empty == ([tokenizer.unknown] if tokenizer.unknown is not None else tokenizer.encode("?").tolist())
-    nothing = encode_words(tokenizer, [])
-    assert nothing[0].tolist() == nothing[1].tolist() == []
+def test_an_epoch_reads_every_row_once():
+    made = batches()
+    seen = [int(row[0]) for step in range(made.steps_per_epoch) for row in made.batch(step).source]
+    assert len(seen) == len({*seen}) == len(TEXT) // made.sizes.row
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_tokens_of_words_equal_those_of_the_text(name: str) -> None:
-    tokenizer = made(name)
-    words = ["The", "cat", "'s", "on", "a", "mat", ",", "unbelievable"]
-    ids, places = encode_words(tokenizer, words)
-    assert ids.tolist() == tokenizer.encode(" ".join(words)).tolist()
-    assert tokenizer.decode(ids[places == 1]).strip() == "cat"
+def test_sizes_are_those_of_the_paper():
+    sizes = fitting_sizes(512, SpanOptions())
+    assert (sizes.source, sizes.target) == (512, 114)
+    assert SpanSizes.of(100, SpanOptions()) == (100, 15, 5)
 
 
-def test_an_unknown_word_without_an_unknown_token_is_an_error() -> None:
-    tokenizer = word_tokenizer(["</s>", "cat"])
-    assert encode_words(tokenizer, ["cat"])[0].tolist() == [1]
-    with pytest.raises(InputError, match="not in the vocabulary"):
-        encode_words(tokenizer, ["dog"])
+def test_parts_are_positive_and_sum_up():
+    parts = random_parts(500, 9, 4, np.random.default_rng(0))
+    assert (parts.sum(1) == 9).all() and (parts >= 1).all()
+    assert len({*map(tuple, parts.tolist())}) > 40  # of 56 divisions
+
+
+def test_a_short_text_is_one_row():
+    made = SpanBatches(TEXT[:20], SENTINELS, rows=4, length=64, options=SpanOptions(), end=END, first=FIRST)
+    assert len(made) == 1 and len(made.batch(5)) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"), [({"length": 7}, "too short"), ({"length": 2000}, "sentinels")], ids=["short", "sentinels"]
+)
+def test_what_cannot_be_made_is_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        batches(**changes)
+    with pytest.raises(InputError, match="no spans"):
+        SpanBatches(TEXT[:5], SENTINELS, rows=1, length=64, options=SpanOptions(), end=END, first=FIRST)

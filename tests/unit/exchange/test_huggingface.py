@@ -240,9 +240,9 @@ def test_unsupported_settings_of_gpt_are_errors_that_name_them(settings, tmp_pat
 
 def test_unknown_models_and_classes_name_the_known_ones(folder, tmp_path):
     change(folder, model_type="mamba")
-    refused(folder, "'mamba'", "bert, distilbert, roberta, albert, deberta, deberta-v2, gpt2")
+    refused(folder, "'mamba'", "bert, distilbert, roberta, albert, electra, deberta, deberta-v2, gpt2")
     change(folder, model_type=["bert"])
-    refused(folder, "model_type", "bert, distilbert, roberta, albert, deberta, deberta-v2, gpt2")
+    refused(folder, "model_type", "bert, distilbert, roberta, albert, electra, deberta, deberta-v2, gpt2")
     change(folder, model_type="bert", architectures=["BertLMHeadModel"])
     refused(folder, "BertLMHeadModel", "BertForMaskedLM")
     (folder / "config.json").write_text("{")
@@ -298,8 +298,8 @@ def test_unsupported_models_are_errors_that_name_supported_ones(tmp_path):
         (labelled(pooling="mean"), "pooling=first"),
         (labelled(pooling="max"), "pooling=first"),
         (labelled(dense="none"), "dense=tanh"),
-        (labelled(lstm), "bert, roberta, albert, deberta and gpt"),
-        (lstm, "bert, roberta, albert, deberta and gpt"),
+        (labelled(lstm), "bert, roberta, albert, electra, deberta and gpt"),
+        (lstm, "bert, roberta, albert, electra, deberta and gpt"),
         (gpt, "positions=learned"),
         (labelled(gpt), "positions=learned"),
         (labelled(learned, pooling="mean"), "pooling=last"),

@@ -7,9 +7,19 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from guard_pages import install
+from guard_pages import GuardedHeap, install
 
 from ensue.kernels.short_attention import Parts
+
+HEAP = GuardedHeap()
+if os.environ.get("ENSUE_GUARD_PAGES"):
+    HEAP.bound(pytest.MonkeyPatch())  # before a loop is loaded, for as long as the process runs
+
+
+@pytest.fixture
+def heap() -> GuardedHeap:
+    """An allocator for loops, whose arrays end at a page nobody may touch and are gone once they are freed."""
+    return HEAP
 
 
 @pytest.fixture

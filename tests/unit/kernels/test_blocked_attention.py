@@ -81,12 +81,29 @@ def test_heads_that_share_keys_give_the_output_and_all_gradients(time: int, kv_h
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("kv_heads", [1, 2])
-@pytest.mark.parametrize(("time", "span"), [(5, 1), (130, 1), (64, 63), (130, 17), (130, 64), (200, 65), (200, 199)])
-def test_a_span_gives_the_output_and_all_gradients(time: int, span: int, kv_heads: int, dropout: float) -> None:
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(
+    ("time", "span", "sizes"),
+    [
+        (1, 1, None),
+        (5, 1, None),
+        (130, 1, None),
+        (64, 63, None),
+        (130, 17, (130, 77)),
+        (130, 64, None),
+        (200, 65, (1, 0)),
+        (200, 199, None),
+        (200, 8, (119, 120)),
+    ],
+)
+def test_a_span_gives_the_output_and_all_gradients(
+    time: int, span: int, sizes: tuple[int, int] | None, causal: bool, kv_heads: int, dropout: float
+) -> None:
     torch.manual_seed(0)
     held = (torch.randn(2, time, (2 + 2 * kv_heads) * 16, requires_grad=True),)
     assert fits(held, 2, kv_heads, span)
-    for wanted, ours in zip(*both(held, 2, None, True, dropout, kv_heads, span), strict=True):
+    seen = None if sizes is None else torch.tensor(sizes)
+    for wanted, ours in zip(*both(held, 2, seen, causal, dropout, kv_heads, span), strict=True):
         torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=2e-5)
 
 

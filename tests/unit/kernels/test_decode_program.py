@@ -2,6 +2,8 @@
 
 import copy
 import threading
+import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from ensue.kernels.kernel import use
 from ensue.kernels.threads import torch_threads
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.transformer import Transformer, TransformerConfig
+from ensue.nn import decode_compiler
 from ensue.nn.decode_compiler import _rotation
 from ensue.nn.feed_forward import FeedForward
 from ensue.nn.positions import Rotary
@@ -412,6 +415,34 @@ def test_lengths_of_sources_may_be_int32():
         with torch.no_grad(), use(kernel, "decode"):
             state = model.start(source, torch.tensor([5, 1, 3], dtype=torch.int32))
             found.append(model(torch.tensor([[1], [2], [3]]), state, want=("last",)).logits)
+    torch.testing.assert_close(found[1], found[0], atol=2e-5, rtol=1e-5)
+
+
+@needs_threads
+def test_sources_of_another_type_are_kept_while_a_program_reads_them(monkeypatch):
+    torch.manual_seed(0)
+    model = Transformer(TransformerConfig(vocabulary=40, source_vocabulary=30, layers=2, hidden=32, heads=2)).eval()
+    source, found, views, alive = torch.randint(30, (3, 5)), [], [], []
+
+    def viewed(given, make=decode_compiler._source_views):
+        made = make(given)
+        views.extend(weakref.ref(one.keys) for one in made)
+        return made
+
+    def run(runner, x, groups, run=DecodeRunner.run_groups):
+        alive.extend(view() is not None for view in views)
+        return run(runner, x, groups)
+
+    monkeypatch.setattr(decode_compiler, "_source_views", viewed)
+    monkeypatch.setattr(DecodeRunner, "run_groups", run)
+    for kernel, kind in (("reference", torch.float32), ("auto", torch.float64)):
+        with torch.no_grad(), use(kernel, "decode"):
+            state = model.start(source)
+            state = replace(
+                state, source=replace(state.source, parts=tuple(one.to(kind) for one in state.source.parts))
+            )
+            found.append(model(torch.tensor([[1], [2], [3]]), state, want=("last",)).logits)
+    assert alive == [True, True]
     torch.testing.assert_close(found[1], found[0], atol=2e-5, rtol=1e-5)
 
 

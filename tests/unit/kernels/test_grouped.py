@@ -5,10 +5,12 @@ import itertools
 import pytest
 import torch
 
+from ensue.kernels import grouped
 from ensue.kernels.decode_program import DecodeProgram
 from ensue.kernels.decode_runner import DecodeRunner
 from ensue.kernels.grouped import GroupedEmbedding, GroupedLinear, group_weights
 from ensue.kernels.kernel import use
+from ensue.kernels.loops import Loops, machine_code_runs
 from ensue.nn.state import zeros_beside
 
 FORMS = list(itertools.product((4, 8), (True, False), (torch.float16, torch.float32)))
@@ -41,6 +43,19 @@ def test_panels_hold_the_matrix(bits, offsets, kind, outputs, inputs, group):
     assert (layer.bits, layer.group, layer.in_features) == (bits, group, inputs)
     for put, found in zip(given, layer.apart()):
         assert found is None if put is None else torch.equal(put, found)
+
+
+@pytest.mark.skipif(not machine_code_runs(), reason="loops are loaded by numba here")
+@pytest.mark.parametrize("bits", [4, 8])
+def test_the_loop_keeps_its_workspace_until_it_is_done(monkeypatch, heap, bits):
+    """A process that writes to what it has freed is killed here."""
+    heap.bound(monkeypatch)
+    monkeypatch.setattr(grouped, "loops", Loops("ensue.kernels.grouped_loops"))
+    given = groups(bits, True)
+    layer = GroupedLinear(*group_weights(*given), 48)
+    with use("loop", "decode_panels"):
+        assert torch.equal(layer.weight, matrix(*given))
+    assert not heap.blocks
 
 
 @pytest.mark.parametrize(("bits", "offsets", "kind"), FORMS)

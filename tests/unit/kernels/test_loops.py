@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -139,6 +140,33 @@ def test_every_loop_of_ours_is_machine_code_that_needs_the_c_library_alone(modul
             tables = read_object(stored(file) or b"")
             needed = {tables.text(symbol) for symbol in tables.symbols if symbol.section == UNDEFINED and symbol.name}
             assert needed <= C_LIBRARY, one
+
+
+def own_arrays(function: ast.FunctionDef) -> set[str]:
+    """The variables of a function that are arrays of its own."""
+    makers = {"empty", "zeros"}
+    return {
+        name.id
+        for made in ast.walk(function)
+        if isinstance(made, ast.Assign) and any(getattr(one, "attr", "") in makers for one in ast.walk(made.value))
+        for target in made.targets
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name)
+    }
+
+
+def test_arrays_are_read_inside_the_loop_that_needs_them() -> None:
+    """Numba frees an array after its last use as it stands in the source, whoever still has its address."""
+    found, early = 0, []
+    for file in sorted(PACKAGE.glob("*_loops.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for function in (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)):
+            loops_of = [one for one in function.body if isinstance(one, ast.While | ast.For)]
+            inside = {one.id for loop in loops_of for one in ast.walk(loop) if isinstance(one, ast.Name)}
+            arrays = own_arrays(function)
+            found += len(arrays)
+            early += [f"{file.name}: {function.name}: {name}" for name in arrays - inside]
+    assert found > 20 and not early
 
 
 class Made(Loop):

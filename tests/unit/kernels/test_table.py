@@ -93,6 +93,16 @@ def shared(time: int) -> Callable[[int, torch.dtype], tuple[Any, ...]]:
     return make
 
 
+def relative(time: int) -> Callable[[int, torch.dtype], tuple[Any, ...]]:
+    """A text and a table of distances."""
+
+    def make(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
+        x, table = rand(rows, time, 3 * D, dtype=dtype), rand(HEADS, 2 * time - 1, dtype=dtype)
+        return (x,), HEADS, table, torch.arange(rows) % time + 1
+
+    return make
+
+
 def packed(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
     lengths = torch.arange(rows) % 9 + 9
     packing = Packing.of(lengths, rows, 17, 8)
@@ -182,6 +192,9 @@ CASES = [
     Case("attention", "cheap_dropout", padded(5), {"dropout": 0.3}, rows=5, types=DOUBLE),
     Case("attention", "scaled_dot_product", padded(5), rows=5, types=DOUBLE),
     Case("attention", "scaled_dot_product", padded(5), {"causal": True}, rows=5, types=DOUBLE),
+    Case("relative_attention", "blocked", relative(80), rows=3, empty=False),
+    Case("relative_attention", "blocked", relative(17), {"causal": True}, rows=3, empty=False),
+    Case("relative_attention", "scaled_dot_product", relative(5), {"causal": True}, rows=5, types=DOUBLE, empty=False),
     Case("packed_attention", "short", packed, rows=6, empty=False),
     Case("packed_attention", "grouped", packed, {"causal": True}, False, rows=6, types=BOTH, empty=False),
     Case("rotary", "one_pass", rotated, rows=20, empty=False),

@@ -35,9 +35,11 @@ SMALL = {
     "convs2s": {"layers": 2, "hidden": 32},
     "bytenet": {"layers": 2, "hidden": 32},
     "transformer": {"layers": 2, "heads": 2, "hidden": 64},
+    "t5": {"layers": 2, "heads": 2, "hidden": 64, "context": 32},
     "bert": {"layers": 2, "heads": 2, "hidden": 64, "context": 32},
     "roberta": {"layers": 2, "heads": 2, "hidden": 64, "context": 32},
     "albert": {"layers": 2, "heads": 2, "hidden": 64, "embedding": 4, "context": 32},
+    "electra": {"layers": 2, "heads": 2, "hidden": 64, "embedding": 4, "context": 32},
     "deberta": {"layers": 2, "heads": 2, "hidden": 64, "context": 32},
 }
 NOT_COUNTED = {"ngram", "cove", "word2vec", "last", "seasonal", "linear"}

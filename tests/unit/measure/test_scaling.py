@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ensue.measure import scaling
 from ensue.measure.scaling import crossover, decode_seconds, exponent, make_mixer, step_bytes, step_seconds
 
 
@@ -37,3 +38,12 @@ def test_a_mixer_is_built_for_its_length_and_timed(name):
     assert step_seconds(mixer, x) > 0 and x.grad is not None
     assert decode_seconds(mixer, x) > 0 and mixer.training
     assert step_bytes(mixer, x) > 48 * 32 * 4
+
+
+@pytest.mark.parametrize(("threads", "expected"), [(1, 2.0), (2, 5.0)])
+def test_one_thread_is_timed_by_what_it_computes_and_not_by_how_long_it_waits(monkeypatch, threads, expected):
+    mixer, x = make_mixer("mean", 4, 8, 1, causal=True)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(scaling.time, "process_time", iter([10.0, 12.0]).__next__)
+    monkeypatch.setattr(scaling.time, "perf_counter", iter([20.0, 25.0]).__next__)
+    assert step_seconds(mixer, x) == expected

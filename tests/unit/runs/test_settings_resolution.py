@@ -72,7 +72,7 @@ def test_an_unknown_setting_gets_the_nearest_known_name(name, near):
 
 
 def test_a_task_is_refused_for_systems_it_does_not_accept():
-    encoders = {"bert", "roberta", "albert", "deberta"}
+    encoders = {"bert", "roberta", "albert", "electra", "deberta"}
     assert systems_for("classify") == list(BACKBONES) and set(systems_for("masked")) == encoders
     for system in ("ngram", "bilm", "transformer", "window"):
         with pytest.raises(InputError, match=f"{system} cannot be trained to tag; use bert"):

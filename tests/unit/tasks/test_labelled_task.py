@@ -129,6 +129,9 @@ def test_a_note_counts_texts_that_are_cut(tmp_path):
         with pytest.raises(InputError, match=says):
             row_length(resolve("bert", task="tag", layers=[{**SMALL, **flat}]))
     assert row_length(resolve("lstm", task="tag", layers=[{}])) == 256
+    long = {**SMALL, "context": 4096}
+    assert row_length(resolve("bert", task="tag", layers=[long])) == 4096
+    assert row_length(resolve("bert", task="tag", layers=[{**long, "begin_with": "runs/bert"}])) == 256
 
 
 def test_balanced_class_weights(tmp_path):

@@ -9,6 +9,7 @@ import torch
 from ensue.core.errors import InputError
 from ensue.core.run_folder import RunFolder
 from ensue.data.pairs import Pairs
+from ensue.data.tables import parse_columns
 from ensue.data.tokenizers.registry import load_tokenizer
 from ensue.runs.build_model import build_model
 from ensue.runs.settings_resolution import resolve
@@ -55,11 +56,11 @@ def test_both_systems_translate_by_default():
 @pytest.mark.parametrize("text", ["source", "source=", "source=1,target", "1,2"])
 def test_malformed_columns_are_refused(text):
     with pytest.raises(InputError, match="columns are named as source=2,target=1"):
-        translation.parse_columns(text)
+        parse_columns(text)
 
 
 def test_columns_are_parsed():
-    assert translation.parse_columns("") == {} and translation.parse_columns("source=2,") == {"source": "2"}
+    assert parse_columns("") == {} and parse_columns("source=2,") == {"source": "2"}
 
 
 def test_pairs_are_held_out_if_there_are_no_validation_files(files):

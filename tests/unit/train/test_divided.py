@@ -1,7 +1,9 @@
 """Evaluations that ranks divide among themselves: together they find what one process finds, and each reads less."""
 
+import dataclasses
 import math
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier
 
 import numpy as np
@@ -17,6 +19,7 @@ from ensue.measure.masked import masked_score
 from ensue.models.bert import BERT, BERTConfig
 from ensue.models.bidirectional import BidirectionalLanguageModel
 from ensue.models.context2vec import Context2vec, Context2vecConfig
+from ensue.models.electra import ELECTRA, ELECTRAConfig
 from ensue.models.recurrent import LSTMConfig, LSTMLanguageModel, RecurrentConfig
 from ensue.models.transformer import Transformer, TransformerConfig
 from ensue.tasks.translation import pair_log_prob
@@ -80,9 +83,10 @@ def translation():
     return lambda ranks: np.array(pair_log_prob(model, pairs, 0, ranks=ranks))
 
 
-def masked():
+def masked(replaced=False):
     torch.manual_seed(0)
-    model = BERT(BERTConfig(vocabulary=31, layers=1, hidden=8, heads=2, context=16, dropout=0.0))
+    shape = {"vocabulary": 31, "layers": 1, "hidden": 8, "heads": 2, "context": 16, "dropout": 0.0}
+    model = ELECTRA(ELECTRAConfig(**shape)) if replaced else BERT(BERTConfig(**shape))
     tokens = torch.randint(31, (7, 9))
     hidden = torch.arange(2) < torch.tensor([2, 1, 2, 2, 1, 1, 2])[:, None]
     batch = MaskedBatch(
@@ -92,9 +96,16 @@ def masked():
         positions=torch.arange(1, 3).expand(7, 2),
         is_masked=hidden,
         targets=torch.randint(31, (int(hidden.sum()),)),
+        noise=torch.rand(int(hidden.sum())),
         not_next=torch.tensor([0, 1, 1, 0, 0, 1, 0]),
     )
-    facts = ("loss", "accuracy", "unigram_loss", "hidden", "rows", "next_loss", "next_accuracy")
+    facts = ("loss", "accuracy", "unigram_loss", "hidden", "rows")
+    if replaced:
+        torch.nn.init.normal_(model.replaced.out.weight, std=3.0)  # so that it says yes now and then
+        batch = dataclasses.replace(batch, not_next=None)
+        facts += ("replaced_loss", "replaced_accuracy", "replaced_f1", "replaced_share")
+    else:
+        facts += ("next_loss", "next_accuracy")
 
     def measure(ranks):
         found = masked_score(model, [batch, batch.select(slice(0, 1))], np.ones(31), ranks=ranks)
@@ -117,7 +128,7 @@ def contexts():
     return measure
 
 
-@pytest.mark.parametrize("kind", [language, windows, translation, masked, contexts])
+@pytest.mark.parametrize("kind", [language, windows, translation, masked, partial(masked, replaced=True), contexts])
 @pytest.mark.parametrize("count", [2, 3])
 def test_several_ranks_measure_the_same_as_one_process(kind, count):
     measure = kind()

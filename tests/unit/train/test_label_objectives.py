@@ -15,9 +15,10 @@ from ensue.models.bert import BERT, BERTConfig
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import HeadConfig, Labelled
 from ensue.train.checkpoints import Checkpoints
-from ensue.train.label_objectives import LabelLoss, masked_language_loss, masked_losses, span_loss
+from ensue.train.label_objectives import LabelLoss, span_loss
 from ensue.train.layer_unfreezing import LayerUnfreezing
 from ensue.train.loop import train
+from ensue.train.masked_objectives import masked_language_loss, masked_losses
 from ensue.train.optimisers import build_optimiser
 from ensue.train.settings import LabelTrainSettings
 from ensue.train.training import Training

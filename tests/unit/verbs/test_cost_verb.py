@@ -17,10 +17,12 @@ TINY = {
     "seq2seq": {"hidden": 8, "layers": 1},
     "convs2s": {"hidden": 8, "layers": 1},
     "transformer": {"hidden": 8, "heads": 2, "layers": 1},
+    "t5": {"hidden": 8, "heads": 2, "layers": 1, "inner": 16, "context": 16},
     "transformer-xl": {"hidden": 8, "heads": 2, "layers": 1, "segment": 4},
     "bert": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
     "roberta": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
     "albert": {"hidden": 8, "heads": 2, "layers": 1, "embedding": 4, "context": 16},
+    "electra": {"hidden": 8, "heads": 2, "layers": 1, "embedding": 4, "context": 16},
     "deberta": {"hidden": 8, "heads": 2, "layers": 1, "context": 16},
     "word2vec": {},
 }
@@ -114,6 +116,21 @@ def test_shared_blocks_have_their_parameters_once_and_their_operations_in_every_
     assert more["optimiser"] - memory["optimiser"] == pytest.approx(
         2 * 2 * block * 4, rel=0.01
     )  # and a step counter each
+
+
+def test_t5_small_has_the_published_size():
+    assert cost("t5", preset="t5-small", batch=1, length=8)["parameters"] == 60_506_624
+
+
+@pytest.mark.parametrize(("preset", "size"), [("paper-small", 13_483_008), ("base", 108_891_648)])
+def test_electra_has_the_published_sizes(preset, size):
+    found = cost("electra", preset=preset, batch=1, length=8)
+    assert found["vocabulary"] == 30_522 and found["parts"]["body"] == size
+    assert found["parameters"] == sum(found["parts"].values())
+    alone = cost("bert", vocabulary=30_522, preset="base", batch=1, length=8) if preset == "base" else None
+    if alone is not None:
+        assert alone["parts"]["body"] == size + 768 * 768 + 768  # BERT's pooler
+        assert found["train_flops_per_token"] > alone["train_flops_per_token"]  # it reads with both
 
 
 def test_albert_base_has_the_published_size():

@@ -29,6 +29,8 @@ SPECIAL_NAMES = {
 }
 """Names of the special tokens in the vocabularies of BERT and RoBERTa."""
 
+SPACES = ("Ġ", "▁")
+"""How the space before a word is written in the names of tokens: of bytes, and by SentencePiece."""
 BATCH_TEXTS = 4096
 """Texts passed to the library at once, which bounds memory."""
 
@@ -93,6 +95,18 @@ class EncoderTokenizer(LibraryTokenizer):
         if self.spaced and token not in self._special and BYTE_ALPHABET.keys() >= set(name):
             return printable_bytes(bytes(BYTE_ALPHABET[letter] for letter in name))
         return printable(name)
+
+    def continuations(self) -> np.ndarray:
+        """Return which tokens continue a word (size,): by WordPiece's prefix, or as no space comes before them."""
+        names = [self._inner.id_to_token(token) or "" for token in range(self.size)]
+        if self.kind == "wordpiece":
+            prefix = self._described["model"]["continuing_subword_prefix"]
+            return np.array([name.startswith(prefix) for name in names])
+        begins = np.array([name.startswith(SPACES) for name in names])
+        if not begins.any():
+            hint = "use train.mask_unit=tokens, or a wordpiece, bpe or unigram tokenizer"
+            raise InputError(f"this {self.kind} tokenizer does not show where words begin", hint=hint)
+        return ~begins
 
     def surcharge(self, text: str, opens: bool = True, closes: bool = True) -> tuple[float, int]:
         """Return 0 if the tokenizer is lossless; else raise an error, as the cost is unknown."""

@@ -214,14 +214,12 @@ def _from_library(state: dict[str, Any]) -> Tokenizer:
 def _several(state: dict[str, Any]) -> Tokenizer:
     """Restore a tokenizer of subwords with several special tokens."""
     from ensue.data.tokenizers.library import LIBRARY_SCHEMA, check_ids
-    from ensue.data.tokenizers.pieces import PieceTokenizer, is_pieces
-    from ensue.data.tokenizers.subword import SubwordTokenizer
+    from ensue.data.tokenizers.unigram_pieces import piece_class
 
     shape = Fields({"kind": Text(), "end": Text(), "library": LIBRARY_SCHEMA}, optional={"begin": Text()})
     check_schema(state, shape, "")
     check_ids(state["library"])
-    kind = PieceTokenizer if is_pieces(state["library"]) else SubwordTokenizer
-    return kind.restore_several(state)
+    return piece_class(state["library"]).restore_several(state)
 
 
 def _apply_config(state: Any, config: dict[str, Any]) -> Any:

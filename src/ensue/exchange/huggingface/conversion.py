@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ensue.core.errors import InputError
 from ensue.core.schema import shown
-from ensue.exchange.huggingface.family import ACTIVATIONS, POOLER, Family, WeightMap
+from ensue.exchange.huggingface.family import ACTIVATIONS, Family
+from ensue.exchange.huggingface.weight_maps import POOLER, WeightMap
 from ensue.models.encoder import EncoderConfig
 from ensue.models.gpt import GPTConfig
 
@@ -97,8 +98,8 @@ def check_settings(family: Family, config: dict[str, Any], where: str) -> None:
     needs = dict(family.needs)
     if family.name == "gpt2":
         needs["n_inner"] = (None, 4 * setting(family, config, "n_embd", where))
-    else:  # RoBERTa's masked head always uses GELU; ours uses the activation of the blocks
-        always_gelu = family.name == "roberta" and "RobertaForMaskedLM" in (config.get("architectures") or ())
+    else:  # the masked heads of some always use GELU; ours uses the activation of the blocks
+        always_gelu = {"RobertaForMaskedLM", "ElectraForMaskedLM"} & set(config.get("architectures") or ())
         needs[family.their("activation")] = ("gelu",) if always_gelu else tuple(ACTIVATIONS)
     for name, allowed in needs.items():
         value = config.get(name, allowed[0])
@@ -156,6 +157,7 @@ def export_settings(family: Family, config: EncoderConfig | GPTConfig, pad: int 
         few = int(not family.optional)  # most of theirs always have one
         ours["segments"] = max(few, config.segments)
         ours["groups"] = config.groups or config.layers
+        ours["embedding"] = config.embedding or config.hidden
         ours["activation"] = next(theirs for theirs, name in ACTIVATIONS.items() if name == config.activation)
     ours["context"] += unused_rows(family, {"pad_token_id": pad})
     settings = {theirs: ours[name] for theirs, (name, _) in family.settings.items()}

@@ -14,14 +14,8 @@ from typing import Any
 
 from ensue.core.errors import InputError
 from ensue.core.schema import shown
-from ensue.exchange.huggingface.family import (
-    REQUIRED_SETTINGS,
-    TOKEN_HEADS,
-    Family,
-    WeightMap,
-    masked_head,
-    pooled_head,
-)
+from ensue.exchange.huggingface.family import REQUIRED_SETTINGS, Family
+from ensue.exchange.huggingface.weight_maps import TOKEN_HEADS, WeightMap, masked_head, pooled_head
 from ensue.nn.mixers.mixer import parse_mixer, parse_turns
 
 DECODER_TIMES = 2

@@ -19,8 +19,8 @@ from ensue.core.files import read_json, write_json, write_text
 from ensue.core.schema import check_schema, shown
 from ensue.data.chat_template import MAX_TEMPLATE, ChatTemplate
 from ensue.data.tokenizers.library import LIBRARY_SCHEMA, check_ids, library_errors
-from ensue.data.tokenizers.pieces import PieceTokenizer, is_pieces
 from ensue.data.tokenizers.subword import SubwordTokenizer
+from ensue.data.tokenizers.unigram_pieces import piece_class
 from ensue.exchange.huggingface.writing import token_names
 
 TOKENIZER_FILE, SETTINGS_FILE, TEMPLATE_FILE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
@@ -63,8 +63,7 @@ def read_decoder_tokenizer(folder: Path, config: Mapping[str, Any]) -> DecoderTo
         end = names["eos"] if names["eos"] and not ends else (ends[0] if ends else None)
         if end is None:
             raise InputError("names no token that ends a text", hint="eos_token in tokenizer_config.json does")
-        kind = PieceTokenizer if is_pieces(state) else SubwordTokenizer
-        tokenizer = kind(inner, end, _first(inner, settings, names["bos"]))
+        tokenizer = piece_class(state)(inner, end, _first(inner, settings, names["bos"]))
         stops = [special.get(number) for number in _eos_numbers(config, generation)]
         stop = dict.fromkeys(name for name in (names["eos"], *stops, end) if name)
     if template:
@@ -129,14 +128,21 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> str:
 
 
 def write_decoder_tokenizer(
-    out: Path, tokenizer: SubwordTokenizer, context: int, template: str, begin: str, end: str, stop: tuple[str, ...]
+    out: Path,
+    tokenizer: SubwordTokenizer,
+    context: int,
+    template: str,
+    begin: str,
+    end: str,
+    stop: tuple[str, ...],
+    pad: str = "",
 ) -> dict[str, Any]:
     """Write the files of a tokenizer; return the ids of special tokens for config.json."""
     state = tokenizer.state()
     state = state.get("library", state)
-    token_names(state)  # refuses tokenizers that the library does not have
-    unknown = state["model"].get("unk_token")
-    names = {"bos_token": begin, "eos_token": end, "unk_token": unknown}
+    tokens = token_names(state)  # refuses tokenizers that the library does not have
+    unknown = state["model"].get("unk_token") or tokens.get(state["model"].get("unk_id"))
+    names = {"bos_token": begin, "eos_token": end, "unk_token": unknown, "pad_token": pad}
     names = {role: name for role, name in names.items() if name and name in tokenizer.named}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -155,7 +161,7 @@ def write_decoder_tokenizer(
     ids: dict[str, Any] = {
         "bos_token_id": tokenizer.named.get(begin),
         "eos_token_id": tokenizer.named.get(end),
-        "pad_token_id": None,
+        "pad_token_id": tokenizer.named.get(pad),
     }
     write_json(out / GENERATION_FILE, {**ids, "eos_token_id": numbers[0] if len(numbers) == 1 else numbers})
     return ids

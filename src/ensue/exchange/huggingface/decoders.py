@@ -31,7 +31,8 @@ from ensue.exchange.huggingface.decoder_weights import (
     their_pieces,
     their_plans,
 )
-from ensue.exchange.huggingface.reading import CONFIG_FILE, check_has_tensors, stored_tensors
+from ensue.exchange.huggingface.reading import CONFIG_FILE, check_has_tensors
+from ensue.exchange.huggingface.stored import stored_tensors
 from ensue.exchange.stored_weights import plan_tensors, stored_pieces
 from ensue.exchange.tensor_files import INDEX_FILE, WEIGHTS_FILE, StoredTensors, TensorPlan, write_stream
 from ensue.models.llama import LlamaConfig, LlamaLanguageModel

@@ -1,75 +1,24 @@
-"""The model families that are imported and exported: their weight maps and settings."""
+"""The model families that are imported and exported: their heads and settings."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ensue.exchange.huggingface.deberta import DEBERTA, DEBERTA_V2
-from ensue.exchange.huggingface.family import (
-    ENCODER_EMBEDDINGS,
+from ensue.exchange.huggingface.family import REQUIRED_SETTINGS, Family
+from ensue.exchange.huggingface.weight_maps import (
+    ALBERT_BODY,
+    BERT_BODY,
+    DISTILBERT_BODY,
+    ELECTRA_BODY,
+    GPT2_BODY,
     POOLER,
-    REQUIRED_SETTINGS,
+    ROBERTA_BODY,
     TOKEN_HEADS,
-    Family,
-    WeightMap,
     masked_head,
     pooled_head,
 )
 
-BERT_BODY: WeightMap = {
-    **ENCODER_EMBEDDINGS,
-    "embeddings.token_type_embeddings.weight": ("segments.weight", ""),
-    "encoder.layer.*.attention.self.query": ("blocks.*.attention.project", "1/3"),
-    "encoder.layer.*.attention.self.key": ("blocks.*.attention.project", "2/3"),
-    "encoder.layer.*.attention.self.value": ("blocks.*.attention.project", "3/3"),
-    "encoder.layer.*.attention.output.dense": ("blocks.*.attention.out", ""),
-    "encoder.layer.*.attention.output.LayerNorm": ("blocks.*.norm_attention", ""),
-    "encoder.layer.*.intermediate.dense": ("blocks.*.feed.up", ""),
-    "encoder.layer.*.output.dense": ("blocks.*.feed.down", ""),
-    "encoder.layer.*.output.LayerNorm": ("blocks.*.norm_feed", ""),
-}
-ALBERT_BODY: WeightMap = {
-    **ENCODER_EMBEDDINGS,
-    "embeddings.token_type_embeddings.weight": ("segments.weight", ""),
-    "encoder.embedding_hidden_mapping_in": ("project", ""),
-    "encoder.albert_layer_groups.*.albert_layers.0.attention.query": ("blocks.*.attention.project", "1/3"),
-    "encoder.albert_layer_groups.*.albert_layers.0.attention.key": ("blocks.*.attention.project", "2/3"),
-    "encoder.albert_layer_groups.*.albert_layers.0.attention.value": ("blocks.*.attention.project", "3/3"),
-    "encoder.albert_layer_groups.*.albert_layers.0.attention.dense": ("blocks.*.attention.out", ""),
-    "encoder.albert_layer_groups.*.albert_layers.0.attention.LayerNorm": ("blocks.*.norm_attention", ""),
-    "encoder.albert_layer_groups.*.albert_layers.0.ffn": ("blocks.*.feed.up", ""),
-    "encoder.albert_layer_groups.*.albert_layers.0.ffn_output": ("blocks.*.feed.down", ""),
-    "encoder.albert_layer_groups.*.albert_layers.0.full_layer_layer_norm": ("blocks.*.norm_feed", ""),
-}
-ROBERTA_BODY: WeightMap = {**BERT_BODY, "embeddings.position_embeddings.weight": ("positions.weight", "cut")}
-DISTILBERT_BODY: WeightMap = {
-    **ENCODER_EMBEDDINGS,
-    "transformer.layer.*.attention.q_lin": ("blocks.*.attention.project", "1/3"),
-    "transformer.layer.*.attention.k_lin": ("blocks.*.attention.project", "2/3"),
-    "transformer.layer.*.attention.v_lin": ("blocks.*.attention.project", "3/3"),
-    "transformer.layer.*.attention.out_lin": ("blocks.*.attention.out", ""),
-    "transformer.layer.*.sa_layer_norm": ("blocks.*.norm_attention", ""),
-    "transformer.layer.*.ffn.lin1": ("blocks.*.feed.up", ""),
-    "transformer.layer.*.ffn.lin2": ("blocks.*.feed.down", ""),
-    "transformer.layer.*.output_layer_norm": ("blocks.*.norm_feed", ""),
-}
-GPT_BLOCK: WeightMap = {
-    "h.*.ln_1": ("blocks.*.norm_attention", ""),
-    "h.*.attn.c_attn": ("blocks.*.attention.project", "T"),
-    "h.*.attn.c_proj": ("blocks.*.attention.out", "T"),
-    "h.*.ln_2": ("blocks.*.norm_feed", ""),
-    "h.*.mlp.c_fc": ("blocks.*.feed.up", "T"),
-    "h.*.mlp.c_proj": ("blocks.*.feed.down", "T"),
-}
-GPT2_BODY: WeightMap = {
-    "wte.weight": ("embed.weight", ""),
-    "wpe.weight": ("positions.weight", ""),
-    "ln_f": ("norm", ""),
-    **GPT_BLOCK,
-}
-OPENAI_GPT_BODY: WeightMap = {
-    "tokens_embed.weight": ("embed.weight", ""),
-    "positions_embed.weight": ("positions.weight", ""),
-    **GPT_BLOCK,
-}
 BERT_SETTINGS: dict[str, tuple[str, object]] = {
     "vocab_size": ("vocabulary", 30522),
     "num_hidden_layers": ("layers", 12),
@@ -202,6 +151,45 @@ ALBERT = Family(
     head_dropout=0.1,
     blocks="groups",
 )
+ELECTRA = Family(
+    name="electra",
+    system="electra",
+    stem="Electra",
+    more={"ForPreTraining": ("replaced",)},
+    prefix="electra.",
+    body=ELECTRA_BODY,
+    heads={
+        "masked": masked_head(
+            "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"
+        ),
+        "replaced": {
+            "discriminator_predictions.dense": ("replaced.dense", ""),
+            "discriminator_predictions.dense_prediction": ("replaced.out", ""),
+        },
+        "whole": pooled_head("classifier.dense", "classifier.out_proj"),
+        "choice": pooled_head("sequence_summary.summary"),
+        **TOKEN_HEADS,
+    },
+    tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+    settings={
+        **BERT_SETTINGS,
+        "embedding_size": ("embedding", 128),
+        "hidden_size": ("hidden", 256),
+        "num_attention_heads": ("heads", 4),
+        "intermediate_size": ("inner", 1024),
+    },
+    needs={
+        **REQUIRED_SETTINGS,
+        "summary_type": ("first",),
+        "summary_use_proj": (True,),
+        "summary_activation": ("gelu",),
+    },
+    dropouts=("attention_probs_dropout_prob",),
+    head_dropouts={"whole": "classifier_dropout", "choice": "summary_last_dropout", "token": "classifier_dropout"},
+    dense="gelu-erf",
+)
+WIDE_ELECTRA = replace(ELECTRA, body=BERT_BODY, fixed={"embedding": 0})
+"""ELECTRA with embeddings as wide as the model, which are not mapped."""
 GPT2 = Family(
     name="gpt2",
     system="gpt",
@@ -235,4 +223,9 @@ GPT2 = Family(
     dense="none",
     buffers=(".attn.bias", ".attn.masked_bias"),
 )
-FAMILIES = {family.name: family for family in (BERT, DISTILBERT, ROBERTA, ALBERT, DEBERTA, DEBERTA_V2, GPT2)}
+FAMILIES = {family.name: family for family in (BERT, DISTILBERT, ROBERTA, ALBERT, ELECTRA, DEBERTA, DEBERTA_V2, GPT2)}
+
+
+def electra_family(embedding: int, hidden: int) -> Family:
+    """Return the family of an ELECTRA with embeddings of this width; 0 means as wide as the model."""
+    return WIDE_ELECTRA if embedding in (0, hidden) else ELECTRA

@@ -1,18 +1,4 @@
-"""Weight maps of model families, and the record of a family.
-
-A map is their name → (our name, layout). A ``*`` stands for the number of a block; a name that ends in neither
-``.weight`` nor ``bias`` stands for both. Layouts:
-
-    ""        the same
-    "T"       transposed: (in, out) where ours is (out, in)
-    "1/3"     the first of three that are concatenated in ours: queries, keys, values
-    "cut"     with unused rows at the start, which ours does not have
-    "sines"   columns of sines, then of cosines, where ours alternate
-    "heads"   rows of queries, keys and values head by head, where ours has all queries, then all keys, then all values
-
-Names of the backbone are without the prefixes of either side. ``POOLER`` in a head is the layer that turns the first
-token into a vector for the whole text, of the encoder or of the head. The maps are used in both directions.
-"""
+"""The record of a model family: what its folders have, and what each of its settings and tensors is here."""
 
 from __future__ import annotations
 
@@ -20,27 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-WeightMap = dict[str, tuple[str, str]]
-
-POOLER = "pool"
-
-ENCODER_EMBEDDINGS: WeightMap = {
-    "embeddings.word_embeddings.weight": ("embed.weight", ""),
-    "embeddings.position_embeddings.weight": ("positions.weight", ""),
-    "embeddings.LayerNorm": ("norm", ""),
-}
-TOKEN_HEADS: dict[str, WeightMap] = {"token": {"classifier": ("out", "")}, "span": {"qa_outputs": ("out", "")}}
-
-
-def masked_head(dense: str, norm: str, bias: str) -> WeightMap:
-    """Their names of the masked head's parts."""
-    return {dense: ("head.dense", ""), norm: ("head.norm", ""), bias: ("head.out.bias", "")}
-
-
-def pooled_head(pooler: str, out: str = "classifier") -> WeightMap:
-    """Their names of the parts of a head for whole texts."""
-    return {pooler: (POOLER, ""), out: ("out", "")}
-
+from ensue.exchange.huggingface.weight_maps import POOLER, WeightMap
 
 CLASSES: dict[str, tuple[str, ...]] = {
     "ForPreTraining": ("masked", "next"),
@@ -70,8 +36,8 @@ class Family:
     """Prefix of the backbone's names in models with a head."""
     body: WeightMap
     heads: dict[str, WeightMap]
-    """Heads by purpose: masked, pooler, next, decoder (of masked tokens), and labelling heads (whole, choice, token,
-    span)."""
+    """Heads by purpose: masked, pooler, next, replaced, decoder (of masked tokens), and labelling heads (whole, choice,
+    token, span)."""
     tied: dict[str, str]
     """Names of tied tensors."""
     settings: dict[str, tuple[str, object]]

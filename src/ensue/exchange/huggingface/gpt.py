@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ensue.exchange.huggingface.conversion import expand_map, import_weights
-from ensue.exchange.huggingface.families import GPT2, OPENAI_GPT_BODY
-from ensue.exchange.huggingface.family import WeightMap
+from ensue.exchange.huggingface.families import GPT2
+from ensue.exchange.huggingface.weight_maps import OPENAI_GPT_BODY, WeightMap
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 
 GPT_MAPS: dict[str, tuple[WeightMap, str]] = {"gpt2": (GPT2.body, "pre"), "openai-gpt": (OPENAI_GPT_BODY, "post")}

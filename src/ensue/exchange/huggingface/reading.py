@@ -28,16 +28,12 @@ from ensue.exchange.huggingface.conversion import (
     unused_rows,
 )
 from ensue.exchange.huggingface.deberta import DECODER_TIMES
-from ensue.exchange.huggingface.families import FAMILIES
+from ensue.exchange.huggingface.electra import GENERATOR, check_generator, check_shared, pair_settings
+from ensue.exchange.huggingface.families import FAMILIES, electra_family
 from ensue.exchange.huggingface.family import Family
-from ensue.exchange.huggingface.folder_tensors import (
-    check_tensors,
-    heads_with_tensors,
-    in_float32,
-    renamed,
-    without_tied,
-)
-from ensue.exchange.tensor_files import INDEX_FILE, WEIGHTS_FILE, StoredTensors, listed
+from ensue.exchange.huggingface.stored import all_tensors, in_float32
+from ensue.exchange.huggingface.tensor_checks import check_tensors, present_heads, rename_tensors, without_tied
+from ensue.exchange.tensor_files import listed
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTConfig, GPTLanguageModel
 from ensue.models.labelled import KINDS, HeadConfig, Labelled
@@ -45,7 +41,6 @@ from ensue.models.table import SYSTEMS
 from ensue.nn.planning import without_storage
 
 CONFIG_FILE = "config.json"
-PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 MOST_LAYERS = 1000
 """The most layers that can share a block."""
@@ -85,16 +80,13 @@ class HubFolder:
     """id2label, in order."""
     notes: tuple[str, ...]
     """Notes for the user, one sentence each."""
+    generator: HubFolder | None = None
+    """Of a discriminator: the folder of its generator."""
 
     @property
     def where(self) -> str:
         """The path of config.json, for errors."""
         return str(self.path / CONFIG_FILE)
-
-    @property
-    def model_family(self) -> Family:
-        """The family, with the tensors of this model."""
-        return FAMILIES[self.family].of(self.config)
 
 
 class ImportedModel(NamedTuple):
@@ -119,19 +111,38 @@ def read_folder(path: str | Path) -> HubFolder:
     family = _family(config, where)
     architecture = _architecture(family, config, where)
     check_settings(family, config, where)
-    family = family.of(config)
-    raw, notes = in_float32(_tensors(path))
+    raw, notes = in_float32(all_tensors(path))
     blocks = _blocks(family, config, len(raw), where)
-    weights = without_tied(family, config, renamed(family, blocks, raw), where)
-    heads = heads_with_tensors(family, architecture, weights)
+    weights = without_tied(family, config, rename_tensors(family, blocks, raw), where)
+    heads = present_heads(family, architecture, weights)
     notes += check_tensors(family, heads, blocks, weights, str(path))
-    notes += _remarks(family, config, heads)
+    generator = _generator(path, heads)
+    notes += _remarks(family, config, heads, generator is not None)
     tokenizer = next((path / name for name in TOKENIZER_FILES if (path / name).exists()), None)
     if tokenizer is None:
         notes.append("there is no tokenizer in the folder")
     return HubFolder(
-        path, family.name, architecture, heads, config, weights, tokenizer, _labels(config, where), tuple(notes)
+        path,
+        family.name,
+        architecture,
+        heads,
+        config,
+        weights,
+        tokenizer,
+        _labels(config, where),
+        tuple(notes),
+        generator,
     )
+
+
+def _generator(path: Path, heads: tuple[str, ...]) -> HubFolder | None:
+    """Return the folder of a discriminator's generator, if there is one beside it."""
+    inside = path / GENERATOR
+    if "replaced" not in heads or not (inside / CONFIG_FILE).exists():
+        return None
+    generator = read_folder(inside)
+    check_generator(generator.family, generator.heads, generator.where)
+    return generator
 
 
 def _blocks(family: Family, config: dict[str, Any], tensors: int, where: str) -> int:
@@ -164,7 +175,7 @@ def build_model(folder: HubFolder) -> ImportedModel:
 
 def _plan_model(folder: HubFolder) -> ImportedModel:
     """Build the model of a folder with initial weights."""
-    family = folder.model_family
+    family = _family(folder.config, folder.where)
     settings = backbone_settings(family, folder.config, folder.where)
     kind = next((head for head in folder.heads if head in KINDS), None)
     if kind is not None:
@@ -172,12 +183,21 @@ def _plan_model(folder: HubFolder) -> ImportedModel:
     cls = SYSTEMS.load(family.system)
     if cls is GPTLanguageModel:
         return ImportedModel(family.system, cls(cls.Config(**settings)), cls.task, None)
+    untrained = tuple(head for head in ("masked", "replaced") if head in family.heads and head not in folder.heads)
+    system = family.system
+    if folder.generator is not None:
+        theirs = backbone_settings(
+            _family(folder.generator.config, folder.generator.where), folder.generator.config, folder.generator.where
+        )
+        settings, untrained = pair_settings(settings, theirs, folder.generator.where), ()
+    elif family.name == "electra" and "masked" in folder.heads:
+        system, untrained = "bert", ()  # a generator alone fills in masks
+        cls = SYSTEMS.load(system)
     pooled = any(family.pools(head) for head in folder.heads)
-    if "decoder" in family.heads or family.derived:
+    if family.system == "deberta":
         settings["decoder"] = DECODER_TIMES if "decoder" in folder.heads else 0
     model = cls(cls.Config(**settings, pooled=pooled, next_sentence="next" in folder.heads))
-    untrained = () if "masked" in folder.heads else ("masked",)
-    return ImportedModel(family.system, model, cls.task, None, untrained)
+    return ImportedModel(system, model, cls.task, None, untrained)
 
 
 def _labelling_model(folder: HubFolder, family: Family, settings: dict[str, Any], kind: str) -> ImportedModel:
@@ -223,12 +243,15 @@ def _check_task(folder: HubFolder, task: str, outputs: int, wanted: int) -> None
         raise InputError(f"a head with {outputs} outputs cannot {task}: that takes {wanted}", where=folder.where)
 
 
-def _converted_weights(folder: HubFolder, model: nn.Module) -> dict[str, Tensor]:
-    """Return the folder's weights under our names; raise an error for one whose size is not the model's."""
-    family, own = folder.model_family, model.state_dict()
-    blocks = len(getattr(model, "body", model).blocks)  # type: ignore[arg-type]
+def _converted_weights(folder: HubFolder, model: nn.Module, ours: str = "") -> dict[str, Tensor]:
+    """Return the folder's weights under our names; raise an error for one whose size is not the model's.
+
+    ``ours`` is the prefix of the backbone's names.
+    """
+    family, own = _family(folder.config, folder.where), model.state_dict()
+    ours = ours or ("" if isinstance(model, GPTLanguageModel) else "body.")
+    blocks = len(model.get_submodule(ours.removesuffix(".")).blocks)  # type: ignore[arg-type]
     pool = "body.pooler" if any(family.pools(head) for head in folder.heads) else "dense"
-    ours = "" if isinstance(model, GPTLanguageModel) else "body."
     names = model_map(family, blocks, folder.heads, ours, pool)
     heads = setting(family, folder.config, family.their("heads"), folder.where)
     new = import_weights(names, folder.weights, unused_rows(family, folder.config), heads)
@@ -238,15 +261,23 @@ def _converted_weights(folder: HubFolder, model: nn.Module) -> dict[str, Tensor]
         size = tuple(folder.weights[theirs[0]].shape)
         what = f"{listed(theirs)}: the sizes, e.g. {size}, are not those that {CONFIG_FILE} gives"
         raise InputError(what, where=str(folder.path))
-    return new
+    if folder.generator is None:
+        return new
+    of_generator = _converted_weights(folder.generator, model, "generator.")
+    check_shared(new, of_generator, folder.generator.where)
+    return new | of_generator
 
 
 def _family(config: dict[str, Any], where: str) -> Family:
+    """Return the family of a folder, with the tensors that a model with its settings has."""
     name = config.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
         what = "has no model_type" if name is None else f"model_type {shown(name)} is not supported"
         raise InputError(what, where=where, hint=f"available: {', '.join(FAMILIES)}")
-    return FAMILIES[name]
+    family = FAMILIES[name]
+    if family.name != "electra":
+        return family.of(config)
+    return electra_family(*(setting(family, config, theirs, where) for theirs in ("embedding_size", "hidden_size")))
 
 
 def _architecture(family: Family, config: dict[str, Any], where: str) -> str:
@@ -282,37 +313,13 @@ def check_has_tensors(name: str, blocks: int, tensors: int, where: str) -> None:
         raise InputError(what, where=where, hint="config.json belongs to another model, or is damaged")
 
 
-def stored_tensors(path: Path) -> StoredTensors:
-    """Return the tensors of a folder, from one file or several; those of a pickle are refused."""
-    pickles = sorted(file.name for file in path.iterdir() if file.suffix in PICKLE_SUFFIXES)
-    if pickles and not any((path / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE)):
-        raise pickle_error(path / pickles[0])
-    return StoredTensors(path)
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    """Load all tensors of a folder."""
-    stored = stored_tensors(path)
-    return {name: stored.read(name) for name in stored.tensors}
-
-
-def is_pickle(path: Path) -> bool:
-    """True if torch.save wrote a file: a pickle, or an archive with one."""
-    with path.open("rb") as file:
-        return path.suffix in PICKLE_SUFFIXES and file.read(4).startswith((b"\x80", b"PK\x03\x04"))
-
-
-def pickle_error(path: Path) -> InputError:
-    """Return the error for a pickle: why it is not opened, and what to do."""
-    what = f"{path.name} is a pickle, which can run any code when it is opened, so it is not read"
-    hint = "if you trust it, open it with transformers and save_pretrained(folder, safe_serialization=True)"
-    return InputError(what, where=str(path.parent), hint=hint)
-
-
-def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...]) -> list[str]:
-    """Return notes on harmless differences."""
+def _remarks(family: Family, config: dict[str, Any], heads: tuple[str, ...], paired: bool) -> list[str]:
+    """Return notes on harmless differences; ``paired``: a generator is beside it."""
     notes = []
-    if "masked" in family.heads and "masked" not in heads and not any(head in KINDS for head in heads):
+    unfilled = "masked" in family.heads and "masked" not in heads and not any(head in KINDS for head in heads)
+    if unfilled and family.name == "electra" and not paired:
+        notes.append("the folder has no generator: a new, untrained one is added, so what it fills in is random")
+    elif unfilled and not paired:
         notes.append("the folder has no masked head: a new, untrained one is added, so what it fills in is random")
     if "decoder" in heads:
         notes.append("masked tokens are decoded with the absolute positions it has, which transformers leaves out")

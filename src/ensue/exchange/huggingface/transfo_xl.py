@@ -13,7 +13,6 @@ from math import isclose, sqrt
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -24,18 +23,19 @@ from ensue.core.schema import shown
 from ensue.data.tokenizers.protocol import Tokenizer
 from ensue.data.tokenizers.subword import SubwordTokenizer
 from ensue.data.tokenizers.word import END, WordTokenizer, word_tokenizer
-from ensue.exchange.huggingface.conversion import export_weights, import_weights
+from ensue.exchange.huggingface.conversion import export_weights
 from ensue.exchange.huggingface.decoder_config import flag_setting, number_setting
 from ensue.exchange.huggingface.decoder_tokenizer import (
     TOKENIZER_FILE,
     read_decoder_tokenizer,
     write_decoder_tokenizer,
 )
-from ensue.exchange.huggingface.family import WeightMap
-from ensue.exchange.huggingface.reading import CONFIG_FILE, check_has_tensors, stored_tensors
-from ensue.exchange.tensor_files import WEIGHTS_FILE, listed
+from ensue.exchange.huggingface.mapped_weights import build_filled
+from ensue.exchange.huggingface.reading import CONFIG_FILE, check_has_tensors
+from ensue.exchange.huggingface.stored import stored_tensors
+from ensue.exchange.huggingface.weight_maps import WeightMap
+from ensue.exchange.tensor_files import WEIGHTS_FILE
 from ensue.models.transformer_xl import MEMORY, TransformerXL, TransformerXLConfig
-from ensue.nn.planning import without_storage
 
 MODEL_TYPE, ARCHITECTURE = "transfo-xl", "TransfoXLLMHeadModel"
 WORDS_FILE, LINE_END = "vocab.txt", "<eos>"
@@ -102,34 +102,14 @@ def read_transfo_xl(path: Path, config: Mapping[str, Any]) -> TransfoXLFolder:
     aliases = tied_names(ours)
     found = {aliases.get(name, name): name for name in stored.tensors if not name.endswith(BUFFERS)}
     found |= {name: name for name in stored.tensors if name in names}  # the embedding's own where both are there
-    for problem, wrong in (
-        ("tensors are missing", sorted(names.keys() - found.keys())),
-        ("tensors that its class does not have", sorted(found.keys() - names.keys())),
-    ):
-        if wrong:
-            raise InputError(f"{problem}: {listed(wrong)}", where=str(path))
-    with errors_in(where, RuntimeError, OverflowError, TypeError, MemoryError):
-        with without_storage():
-            shapes = {name: tensor.shape for name, tensor in TransformerXL(ours).state_dict().items()}
-        wrong = [theirs for theirs, (name, _) in names.items() if stored.tensors[found[theirs]].shape != shapes[name]]
-        if wrong:
-            what = f"{listed(wrong)}: the sizes are not those that {CONFIG_FILE} gives"
-            raise InputError(what, where=str(path))
-        model = TransformerXL(ours)
-    weights = {theirs: stored.read(name).float() for theirs, name in found.items()}
-    if broken := sorted(name for name, tensor in weights.items() if not bool(tensor.isfinite().all())):
-        raise InputError(f"tensors hold NaN or infinite values: {listed(broken)}", where=str(path))
-    own = model.state_dict()
-    with torch.no_grad():
-        for name, tensor in import_weights(names, weights).items():
-            own[name].copy_(tensor)  # tied weights share one tensor, so copying once is enough
+    model = build_filled(lambda: TransformerXL(ours), names, found, stored, path)
     tokenizer = _read_tokenizer(path, config)
     if tokenizer.size > ours.vocabulary:
         what = f"has {tokenizer.size:,} tokens, the model {ours.vocabulary:,}"
         raise InputError(what, where=str(path), hint="the tokenizer belongs to another model")
     share = config.get("dropatt", 0.0)
     differs = f"dropatt = {shown(share)} is {ours.dropout} here: there is one dropout for the whole model"
-    return TransfoXLFolder(model.eval(), tokenizer, (differs,) if share != ours.dropout else ())
+    return TransfoXLFolder(model, tokenizer, (differs,) if share != ours.dropout else ())
 
 
 def config_from_theirs(config: Mapping[str, Any], where: str) -> TransformerXLConfig:

@@ -18,10 +18,12 @@ from ensue.core.errors import InputError
 from ensue.core.files import atomic_file, write_json, write_text
 from ensue.data.tokenizers.special_tokens import SpecialTokens
 from ensue.exchange.huggingface.conversion import export_settings, export_weights, model_map, unused_rows
+from ensue.exchange.huggingface.electra import GENERATOR, generator_of
+from ensue.exchange.huggingface.export_form import ExportForm, electra_of, export_form, unsupported
 from ensue.exchange.huggingface.families import BERT as BERT_FAMILY
-from ensue.exchange.huggingface.families import DISTILBERT, GPT2, ROBERTA
+from ensue.exchange.huggingface.families import DISTILBERT, ELECTRA, GPT2, ROBERTA
 from ensue.exchange.huggingface.family import Family
-from ensue.exchange.huggingface.forms import ExportForm, export_form, unsupported
+from ensue.models.electra import ELECTRA as ELECTRAModel
 from ensue.models.labelled import Labelled
 
 
@@ -37,6 +39,23 @@ def write_folder(
     """Write a model and its tokenizer as a folder; the error for an unsupported model names supported ones."""
     out = Path(out)
     form = export_form(model)
+    if isinstance(model, ELECTRAModel):
+        small = generator_of(model)
+        of_generator = ExportForm(electra_of(small.config), ("masked",), small.body, "body.", "")
+        _write(small, of_generator, out / GENERATOR, tokenizer_state, special, None, task)
+    return _write(model, form, out, tokenizer_state, special, labels, task)
+
+
+def _write(
+    model: nn.Module,
+    form: ExportForm,
+    out: Path,
+    tokenizer_state: Mapping[str, Any],
+    special: SpecialTokens | None,
+    labels: Sequence[str] | None,
+    task: str,
+) -> Path:
+    """Write a model in a form that is known."""
     tokens = token_names(tokenizer_state)
     pad = _pad(form, special)
     config = {
@@ -92,7 +111,7 @@ def _pad(form: ExportForm, special: SpecialTokens | None) -> int | None:
 def _special_ids(form: ExportForm, special: SpecialTokens | None, pad: int | None) -> dict[str, int | None]:
     """Return the ids of special tokens that differ from the library's defaults."""
     ends = {"bos_token_id": special.start, "eos_token_id": special.end} if special else {}
-    if form.family in (BERT_FAMILY, DISTILBERT):
+    if form.family in (BERT_FAMILY, DISTILBERT) or form.family.name == ELECTRA.name:
         return {"pad_token_id": pad}
     return {"pad_token_id": pad, "bos_token_id": None, "eos_token_id": None, **ends}
 

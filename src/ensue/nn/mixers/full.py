@@ -159,7 +159,8 @@ class SelfAttention(Mixer):
             bias = None if self.score_bias is None else self.score_bias(steps[None], steps[None])
         dropout = self.dropout if self.training else 0.0
         if self.plain:
-            y = attend(parts, self.heads, lengths, dropout=dropout, kv_heads=self.kv_heads)
+            span = self.span if self.span < key.shape[2] else 0
+            y = attend(parts, self.heads, lengths, dropout=dropout, kv_heads=self.kv_heads, span=span)
         else:
             y = attend_cached(query, key, value, mask, bias, dropout, self.score_cap)
         seen = attention_weights(query, key, mask, bias, self.score_cap) if weights else None

@@ -75,6 +75,9 @@ class LocalAttention(PatternAttention):
 
     def _both(self, parts: tuple[Tensor, ...], layout: Layout, weights: bool) -> tuple[Tensor, Tensor | None]:
         """Attend in both directions; scores with a cap under a mask, as no kernel of blocks computes them."""
+        if self.plain and skips(parts[0], self.head_width):
+            y, _ = SelfAttention._both(self, parts, layout, False)
+            return y, super()._both(parts, layout, True)[1] if weights else None
         if not self.score_cap:
             return super()._both(parts, layout, weights)
         steps = torch.arange(parts[0].shape[1], device=parts[0].device)

@@ -146,6 +146,9 @@ MIXERS = Table(
         "local": Entry("ensue.nn.mixers.local:LocalAttention", "softmax attention to the nearest positions"),
         "sparse": Entry("ensue.nn.mixers.sparse:SparseAttention", "softmax attention to near and every √n-th position"),
         "xl": Entry("ensue.nn.mixers.xl:XLAttention", "softmax attention to a segment and a memory of those before it"),
+        "relative": Entry(
+            "ensue.nn.mixers.relative:RelativeAttention", "softmax attention with a learnt bias for each distance"
+        ),
         "bigbird": Entry("ensue.nn.mixers.bigbird:BigBird", "softmax attention to near, global and random blocks"),
         "disentangled": Entry(
             "ensue.nn.mixers.disentangled:DisentangledAttention",

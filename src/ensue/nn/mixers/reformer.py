@@ -53,7 +53,7 @@ class Reformer(BucketAttention):
         chunk = chunk or block_size(config.context)
         buckets = buckets or 2 * max(1, math.ceil(config.context / (2 * max(1, chunk))))
         if rounds < 1 or chunk < 1 or buckets < 1 or (buckets % 2 and buckets > 1):
-            what = f"rounds = {rounds} and chunk = {chunk} must be 1 or more, buckets = {buckets} 1 or even"
+            what = f"rounds = {rounds} and chunk = {chunk} must be 1 or more, buckets = {buckets} must be 1 or even"
             raise InputError(f"attention = reformer: {what}")
         if after not in (0, 1) or (after and config.causal):
             raise InputError(f"attention = reformer: after = {after} must be 0, or 1 in both directions")

@@ -20,7 +20,7 @@ from ensue.tasks.settings import Settings
 from ensue.tasks.spec import saved_tokenizer
 
 LONGEST_ROW = 256
-"""The most tokens of a row where no setting says; the model's context may be shorter."""
+"""The most tokens of a row of a pre-trained model where no setting says; its context may be shorter."""
 SPELLED = 3.0
 """A tokenizer with more tokens a word spells words out, which is hard for a model that labels each word."""
 UNKNOWN = 0.2
@@ -87,9 +87,14 @@ def choose_tokenizer(kind: LabelKind, settings: Settings, texts: Sequence[str]) 
 
 
 def row_length(settings: Settings) -> int:
-    """Return the most tokens of a row: as the settings say, or what the model can read."""
-    context = settings.model.get("context") or feature_context(settings.features)
-    length: int = settings.data.length or min(context or LONGEST_ROW, LONGEST_ROW)
+    """Return the most tokens of a row: as the settings say, or what the model can read.
+
+    The context of a pre-trained model was chosen for other texts, so its rows are no longer than LONGEST_ROW.
+    """
+    own = settings.model.get("context")
+    context = own or feature_context(settings.features)
+    most = own if own and not settings.run.begin_with else min(context or LONGEST_ROW, LONGEST_ROW)
+    length: int = settings.data.length or most
     if context and length > context:
         raise InputError(f"data.length = {length} is more than the model's context = {context}", hint="make it less")
     if length < 8:

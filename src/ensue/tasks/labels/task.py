@@ -45,7 +45,10 @@ from ensue.train.settings import LabelTrainSettings
 MOST_HELD_OUT = 2000
 MOST_EVAL_EXAMPLES = 2000
 """Examples of an evaluation during training, where no setting says."""
-BACKBONES = ("bert", "roberta", "albert", "deberta", "gpt", "lstm", "gru", "gru-cho", "rnn", "ulmfit", "cove")
+BACKBONES = (
+    *("bert", "roberta", "albert", "electra", "deberta"),
+    *("gpt", "lstm", "gru", "gru-cho", "rnn", "ulmfit", "cove"),
+)
 """Systems that can be the body of a labelling model: each hidden state has read the token at its position."""
 FINE_TUNING: dict[str, Any] = {
     "train.epochs": 3.0,
@@ -86,7 +89,8 @@ class LabelSettings(DataSettings):
     labels: tuple[str, ...] = ()
     """The labels in their order; empty means those of the examples, sorted alphabetically or as numbers."""
     length: int = 0
-    """The most tokens of a row, with special tokens; longer texts are cut. 0 means the model's context, at most 256."""
+    """The most tokens of a row, with special tokens; longer texts are cut. 0 means the model's context, of a
+    pre-trained model at most 256."""
     stride: int = 0
     """How many tokens the windows of a long passage have in common (answer); 0 means a third of the length."""
     eval_examples: int = 0

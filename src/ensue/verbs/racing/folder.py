@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ensue.core.errors import InputError, errors_in
 from ensue.core.files import disk_errors, read_json
@@ -25,30 +26,42 @@ RUN_SUFFIX = re.compile(r"(\+[\w.=-]+?)?(-pretrained)?(-\d+){0,2}")
 """What follows the system in the name of a run: its attention, its start, its number of labels, its seed."""
 
 
-def check_deletable(folder: Path) -> None:
+class RaceKind(NamedTuple):
+    """A kind of race, as a folder shows it."""
+
+    results: str
+    """The file that every such folder has."""
+    files: tuple[str, ...]
+    """All files."""
+    fields: Mapping[str, type]
+    """What the results hold, among others."""
+    is_run_name: Callable[[str], bool]
+    """Whether such a race can have a run of this name."""
+
+
+def check_deletable(folder: Path, kind: RaceKind | None = None) -> None:
     """Raise InputError unless a folder is a race and has no other files than those of the race and its runs."""
-    where, hint = str(folder), "choose another --out"
-    if not is_race(folder) or not _is_own(read_json(folder / RESULTS)):
+    where, hint, kind = str(folder), "choose another --out", kind or RACE
+    if not (folder / kind.results).is_file() or not _is_own(read_json(folder / kind.results), kind):
         raise InputError("is not a race, so --force will not delete it", where=where, hint=hint)
-    if others := _strangers(folder):
+    if others := _strangers(folder, kind):
         name = others[0].relative_to(folder)
         what = f"{name} is not a file of a race, so --force will not delete this folder"
         raise InputError(what, where=where, hint=f"move {name} away, or {hint}")
 
 
-def _is_own(race: Any) -> bool:
-    """Return whether race.json is ensue's."""
-    kinds = {"systems": list, "hash": str, "seeds": int}
-    return isinstance(race, dict) and all(isinstance(race.get(name), kind) for name, kind in kinds.items())
+def _is_own(race: Any, kind: RaceKind) -> bool:
+    """Return whether the results of a race are ensue's."""
+    return isinstance(race, dict) and all(isinstance(race.get(name), form) for name, form in kind.fields.items())
 
 
-def _strangers(folder: Path) -> list[Path]:
+def _strangers(folder: Path, kind: RaceKind) -> list[Path]:
     """Return what is in a race folder, or in a run of it, but is not of the race."""
     found: list[Path] = []
     for path in sorted(folder.iterdir()):
-        if path.is_dir() and is_run_name(path.name) and (RunFolder(path).is_run() or is_empty(path)):
+        if path.is_dir() and kind.is_run_name(path.name) and (RunFolder(path).is_run() or is_empty(path)):
             found += strangers(path)
-        elif path.is_dir() or (path.name not in FILES and not PARTIAL.fullmatch(path.name)):
+        elif path.is_dir() or (path.name not in kind.files and not PARTIAL.fullmatch(path.name)):
             found.append(path)
     return found
 
@@ -63,14 +76,17 @@ def is_run_name(name: str) -> bool:
     return any(name.startswith(system) and RUN_SUFFIX.fullmatch(name[len(system) :]) for system in systems)
 
 
-def delete_race(folder: Path) -> None:
-    """Delete the files and runs of a race, race.json last; the folder stays."""
-    check_deletable(folder)
+RACE = RaceKind(RESULTS, FILES, {"systems": list, "hash": str, "seeds": int}, is_run_name)
+
+
+def delete_race(folder: Path, kind: RaceKind = RACE) -> None:
+    """Delete the files and runs of a race, its results last; the folder stays."""
+    check_deletable(folder, kind)
     for path in (path for path in folder.iterdir() if path.is_dir()):
         with RunFolder(path).lock():  # nobody trains in it
             pass
     with disk_errors(folder):
-        for path in sorted(folder.iterdir(), key=lambda path: path.name == RESULTS):
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == kind.results):
             if path.is_dir() and not path.is_symlink():
                 delete_files(path)
                 path.rmdir()

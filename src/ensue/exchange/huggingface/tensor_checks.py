@@ -1,4 +1,4 @@
-"""The tensors of a Hugging Face folder: renamed, untied and checked against what its class needs."""
+"""Which tensors a folder must have, and under which names."""
 
 from __future__ import annotations
 
@@ -18,17 +18,10 @@ OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
 """Old suffixes of layer norms."""
 
 
-def in_float32(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Convert tensors to float32, with a note if they were not."""
-    kinds = {str(t.dtype).removeprefix("torch.") for t in weights.values() if t.is_floating_point()} - {"float32"}
-    converted = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
-    return converted, [f"its weights were {', '.join(sorted(kinds))} and are float32 here"] if kinds else []
-
-
-def renamed(family: Family, blocks: int, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def rename_tensors(family: Family, blocks: int, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Rename tensors to the library's current names, with the backbone's prefix; buffers are dropped."""
     known = model_map(family, blocks, family.heads)
-    found = {}
+    renamed = {}
     for name, tensor in weights.items():
         for old, new in OLD_SUFFIXES.items():
             if name.endswith(old):
@@ -38,8 +31,8 @@ def renamed(family: Family, blocks: int, weights: dict[str, Tensor]) -> dict[str
                 name = new + name.removeprefix(old)
         if name.endswith(family.buffers) or name.startswith(family.ignored):
             continue
-        found[family.prefix + name if name not in known and family.prefix + name in known else name] = tensor
-    return found
+        renamed[family.prefix + name if name not in known and family.prefix + name in known else name] = tensor
+    return renamed
 
 
 def without_tied(family: Family, config: dict[str, Any], weights: dict[str, Tensor], where: str) -> dict[str, Tensor]:
@@ -57,7 +50,7 @@ def without_tied(family: Family, config: dict[str, Any], weights: dict[str, Tens
     return weights
 
 
-def heads_with_tensors(family: Family, architecture: str, weights: dict[str, Tensor]) -> tuple[str, ...]:
+def present_heads(family: Family, architecture: str, weights: dict[str, Tensor]) -> tuple[str, ...]:
     """Return the heads of a class; if it is not a labelling class, also others whose tensors are complete."""
     heads = family.classes[architecture]
     if any(head in KINDS for head in heads):

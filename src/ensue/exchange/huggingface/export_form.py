@@ -1,12 +1,13 @@
-"""What a model is written as in a Hugging Face folder.
+"""The counterpart of a model in Hugging Face's library: its family, class and heads.
 
 What a model is written as follows from its parts:
 
     gpt with learned positions and norm=pre                gpt2
     encoder of roberta                                     roberta
-    encoder with embeddings of their own width             albert
-    encoder without segments, epsilon 1e-12, relu head     distilbert
+    electra: the discriminator, and its generator in the folder generator       electra
+    encoder with embeddings of their own width             albert, or without groups and pairs electra, a generator
     encoder with disentangled attention                    deberta, deberta-v2
+    encoder without segments, epsilon 1e-12, relu head     distilbert
     any other encoder                                      bert, one without segments with a segment of zeros
 """
 
@@ -20,11 +21,14 @@ from torch import nn
 from ensue.core.errors import InputError
 from ensue.core.notes import note_once
 from ensue.exchange.huggingface.deberta import DECODER_TIMES, relative_settings
-from ensue.exchange.huggingface.families import ALBERT, DISTILBERT, GPT2, ROBERTA
+from ensue.exchange.huggingface.families import ALBERT, DISTILBERT, ELECTRA, GPT2, ROBERTA, electra_family
 from ensue.exchange.huggingface.families import BERT as BERT_FAMILY
 from ensue.exchange.huggingface.family import Family
+from ensue.models.albert import ALBERTConfig
 from ensue.models.bert import BERT, RoBERTaConfig
 from ensue.models.deberta import DeBERTa, DeBERTaConfig
+from ensue.models.electra import ELECTRA as ELECTRAModel
+from ensue.models.electra import ELECTRAConfig
 from ensue.models.encoder import Encoder
 from ensue.models.gpt import GPTLanguageModel
 from ensue.models.labelled import Labelled
@@ -60,24 +64,27 @@ def export_form(model: nn.Module) -> ExportForm:
     if isinstance(model, GPTLanguageModel):
         _check_gpt(model)
         return ExportForm(GPT2, (), model, "", "")
+    if isinstance(model, ELECTRAModel):
+        _check_encoder(model.body, groups=0, tied=True)
+        _check_values("an electra", model.config, activation="gelu-erf")  # the masked head's, whatever the blocks' is
+        return ExportForm(electra_of(model.config), ("replaced",), model.body, "body.", "")
     if isinstance(model, DeBERTa):
-        return _relative_form(model, model.body)
-    if isinstance(model, Labelled) and isinstance(model.body, Encoder) and isinstance(model.body.config, DeBERTaConfig):
         return _relative_form(model, model.body)
     if isinstance(model, BERT):
         return _masked_form(model)
     if isinstance(model, Labelled) and isinstance(model.body, Encoder):
-        return _encoder_form(model, model.body)
+        relative = isinstance(model.body.config, DeBERTaConfig)
+        return (_relative_form if relative else _encoder_form)(model, model.body)
     if isinstance(model, Labelled) and isinstance(model.body, GPTLanguageModel):
         _check_gpt(model.body)
         _check_gpt_head(model)
         return ExportForm(GPT2, (model.config.kind,), model.body, "body.", "")
     name = type(model.body if isinstance(model, Labelled) else model).__name__
-    raise unsupported(f"a {name}", "bert, roberta, albert, deberta and gpt are")
+    raise unsupported(f"a {name}", "bert, roberta, albert, electra, deberta and gpt are")
 
 
 def unsupported(what: str, supported: str) -> InputError:
-    """The error for what their library does not have, with what it has."""
+    """Return the error for a model that their library does not have."""
     return InputError(f"{what} is not supported by Hugging Face's library", hint=supported)
 
 
@@ -136,7 +143,8 @@ def _masked_form(model: BERT) -> ExportForm:
         heads += ("pooler",)
     family = BERT_FAMILY
     if body.config.embedding:
-        family = ALBERT
+        plain = not (isinstance(body.config, ALBERTConfig | RoBERTaConfig) or body.config.groups or heads[1:])
+        family = ELECTRA if plain and body.config.activation == "gelu-erf" else ALBERT
     elif isinstance(body.config, RoBERTaConfig) and model.next is None:
         _check_values("RoBERTa's masked head", body.config, activation="gelu-erf")
         family = ROBERTA
@@ -152,6 +160,9 @@ def _encoder_form(model: Labelled, body: Encoder) -> ExportForm:
     if whole:
         _check_values("a head", head, hidden=0, norm="none", pooling="first")
     family = ALBERT if body.config.embedding else BERT_FAMILY
+    if isinstance(body.config, ELECTRAConfig):
+        _check_encoder(body, groups=0)
+        family = electra_of(body.config)
     if family is BERT_FAMILY and isinstance(body.config, RoBERTaConfig):
         family = ROBERTA
     if family is BERT_FAMILY and _is_distilled(body) and (not whole or head.dense == "relu"):
@@ -159,6 +170,11 @@ def _encoder_form(model: Labelled, body: Encoder) -> ExportForm:
     if whole:
         _check_values("a head of this encoder", head, dense=family.dense)
     return ExportForm(family, (head.kind,), body, "body.", "body.pooler" if model.dense is None else "dense")
+
+
+def electra_of(config: Any) -> Family:
+    """Return the family of an ELECTRA, or of its generator."""
+    return electra_family(config.embedding, config.hidden)
 
 
 def _is_distilled(body: Encoder) -> bool:
