@@ -50,6 +50,10 @@ def main() -> None:
         texts = [unpacked(name, data / Path(name).name.removesuffix(".gz")) for name in TEXTS]
         then = [f"{task}:{unpacked(SETS[task][0], data / f'{NAMES[task]}.train.txt')}" for task in typed.sets]
         valid = [unpacked(SETS[task][1], data / f"{NAMES[task]}.valid.txt") for task in typed.sets]
+        body = {
+            "norm": "pre",
+            "positions": "rotary",
+        }  # with learned positions tiny encoders are slow to leave the start
         tuning = {"then.train.budget": typed.tune, "then.train.budget_clock": "cpu"}
         race = race_objectives(
             texts,
@@ -59,7 +63,7 @@ def main() -> None:
             budget=typed.budget,
             match="cpu",
             seeds=typed.seeds,
-            settings={**tuning, **parse_assignments(typed.set)},
+            settings={**body, **tuning, **parse_assignments(typed.set)},
             out=folder,
             resume=(folder / "objectives.json").exists(),
             report=lambda kind, values: print(values["text"], flush=True) if kind == "race" else None,
