@@ -163,6 +163,8 @@ def plan_objectives(
     if budget:
         seconds(budget)
     tuning = {name.removeprefix(THEN): value for name, value in settings.items() if name.startswith(THEN)}
+    if "train.budget" in tuning:
+        tuning["train.budget"] = seconds(str(tuning["train.budget"]))
     typed = {name: value for name, value in settings.items() if not name.startswith(THEN)}
     bert = resolve("bert", layers=[{name: typed[name] for name in SHAPE if name in typed}])
     return ObjectivePlan(
