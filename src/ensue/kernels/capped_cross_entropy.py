@@ -20,6 +20,7 @@ from ensue.kernels.cap import capped
 from ensue.kernels.cross_entropy import full_precision
 from ensue.kernels.kernel import Fast, Kernel
 from ensue.kernels.sliced_loss import Gradients, can_slice, sliced_loss
+from ensue.kernels.threads import rounds
 
 SLICE = 1 << 23
 """Logits of a slice: 32 MB in float32, and as much for u."""
@@ -63,7 +64,7 @@ def _in_slices(
     M, V = len(hidden), len(weight)
     total = hidden.new_zeros(())
     step = max(1, SLICE // V)
-    for at in range(0, M, step):
+    for at in rounds(range(0, M, step), hidden):
         h, y = hidden[at : at + step], targets[at : at + step, None]
         u = F.linear(h, weight, bias).div_(cap).tanh_()
         p = (u * cap).log_softmax(1)

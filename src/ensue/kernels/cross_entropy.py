@@ -24,7 +24,7 @@ from ensue.kernels.kernel import Fast, Kernel
 from ensue.kernels.loops import Loops
 from ensue.kernels.matmul import matmul, spare
 from ensue.kernels.sliced_loss import Gradients, can_slice, sliced_loss
-from ensue.kernels.threads import loopable, run
+from ensue.kernels.threads import loopable, rounds, run
 
 loops = Loops("ensue.kernels.softmax_loops")
 
@@ -73,7 +73,7 @@ def _in_slices(
     parts = range(0, V, COLUMNS)
     step = -(-M // -(-M // max(1, SLICE // V)))  # slices of the same size, or nearly
     step += spare(step)  # so that only the last one is padded
-    for at in range(0, M, step):
+    for at in rounds(range(0, M, step), hidden):
         here = slice(at, min(at + step, M))
         h, rows = _with_spare(hidden[here]), here.stop - at
         kept, tops, sums = [], [], []

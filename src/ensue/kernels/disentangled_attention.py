@@ -27,6 +27,7 @@ from ensue.kernels.autograd_guards import differentiable, plain
 from ensue.kernels.dropout import dropout as drop
 from ensue.kernels.dropout import mask as dropout_mask
 from ensue.kernels.kernel import Fast, Kernel
+from ensue.kernels.threads import rounds
 
 TERMS = 3
 """Terms of a score, over which its variance adds up."""
@@ -122,8 +123,8 @@ class _InPieces(torch.autograd.Function):
         weights = query.new_empty(*query.shape[:3], query.shape[2])
         kept = dropout_mask(weights, dropout) if dropout else None
         y = query.new_empty(query.shape)
-        for b in range(len(query)):
-            for part in pieces.slices():
+        for b in rounds(range(len(query)), query):
+            for part in rounds(pieces.slices(), query):
                 n, q, k, here = part.stop - part.start, query[b, part], key[b, part], weights[b, part]
                 torch.bmm(q, scaled_keys[part].transpose(1, 2), out=pieces.by_key[:n])
                 torch.bmm(k, scaled_queries[part].transpose(1, 2), out=pieces.by_query[:n])
@@ -152,8 +153,8 @@ class _InPieces(torch.autograd.Function):
         scaled_keys, scaled_queries = by_key * scale, (by_query * scale).flip(1)
         of_query, of_key, of_value = (torch.empty_like(query) for _ in range(3))
         of_keys, of_queries = torch.zeros_like(scaled_keys), torch.zeros_like(scaled_queries)
-        for b in range(len(query)):
-            for part in pieces.slices():
+        for b in rounds(range(len(query)), query):
+            for part in rounds(pieces.slices(), query):
                 n, q, k, here, dy = (
                     part.stop - part.start,
                     query[b, part],

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -32,14 +32,25 @@ ROWS, LANES = 8, 16
 """A tile of a matrix product, which fits into registers: matrices have at least ROWS rows and whole LANES columns."""
 ORDINARY = (Tensor, nn.Parameter)
 
-Counter = Callable[[str, tuple[Any, ...]], None]
-"""Called with the name of a loop and its arguments."""
+Step = TypeVar("Step")
+
+
+class Counter(Protocol):
+    """What counts operations on fake tensors."""
+
+    times: int
+    """How often an operation counts."""
+
+    def loop(self, name: str, arguments: tuple[Any, ...]) -> None:
+        """Count one of our loops."""
+
+
 _counted: Counter | None = None
 
 
 @contextmanager
 def counted(counter: Counter) -> Iterator[None]:
-    """Call ``counter`` instead of each loop over fake tensors, which have shapes but no data."""
+    """Let ``counter`` count loops over fake tensors, which have shapes but no data, instead of running them."""
     global _counted  # noqa: PLW0603 - read at every call of a loop, so it has to be cheap
     before, _counted = _counted, counter
     try:
@@ -51,6 +62,23 @@ def counted(counter: Counter) -> Iterator[None]:
 def _only_counted(one: Any) -> bool:
     """True for a fake tensor inside ``counted``; other threads may have real ones."""
     return _counted is not None and isinstance(one, FakeTensor)
+
+
+def rounds(steps: Sequence[Step], over: Tensor) -> Iterator[Step]:
+    """Yield the steps of a loop in Python, which are of the same size but for the last, which may be smaller.
+
+    Over fake tensors inside ``counted`` only the first and the last are run: the first counts for all before the last.
+    """
+    counter = _counted
+    if counter is None or len(steps) < 3 or not _only_counted(over):
+        yield from steps
+        return
+    before, counter.times = counter.times, counter.times * (len(steps) - 1)
+    try:
+        yield steps[0]
+    finally:
+        counter.times = before
+    yield steps[-1]
 
 
 def is_fake(tensor: Tensor) -> bool:
@@ -112,7 +140,7 @@ def loopable(*tensors: Tensor) -> bool:
 def run(loop: Any, rows: int, *arguments: Tensor | int) -> None:
     """Run a loop on torch's threads. ``rows`` is the size of the work; arrays are passed as tensors."""
     if _counted is not None and any(_only_counted(one) for one in arguments):
-        _counted(loop.name, arguments)
+        _counted.loop(loop.name, arguments)
         return
     numbers = [one if isinstance(one, int) else one.data_ptr() for one in arguments]
     row = (ctypes.c_int64 * (len(numbers) + 2))(0, rows, *numbers)

@@ -52,6 +52,8 @@ class OpCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations: list[Operation] = []
+        self.times = 1
+        """How often an operation counts: more than once in a loop of which not every step is run."""
         self.changes: list[tuple[int, int]] = []
         """Allocations in order of time: the storage, and its bytes (negative when it is freed)."""
         self.casts: list[tuple[int, int]] = []
@@ -82,7 +84,7 @@ class OpCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             read = given[1:] if func._overloadpacket in LOOKUPS else given
             over = given[:1] if func._overloadpacket.__name__.endswith("_") else []  # read, and written over
             moved = sum(one.nbytes for one in (*read, *fresh, *over, *(fresh if read is not given else ())))
-            self.operations.append(Operation(flops, moved, steps))
+            self.operations += [Operation(flops, moved, steps)] * self.times
         return result
 
     @property
@@ -93,7 +95,8 @@ class OpCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def loop(self, name: str, arguments: tuple[Any, ...]) -> None:
         """Record one of our compiled loops, which torch does not see."""
         flops = LOOPS[name](arguments) if name in LOOPS else 0
-        self.operations.append(Operation(flops, sum(a.nbytes for a in arguments if isinstance(a, Tensor))))
+        moved = sum(a.nbytes for a in arguments if isinstance(a, Tensor))
+        self.operations += [Operation(flops, moved)] * self.times
 
     def hold(self, tensor: Tensor) -> int:
         """Record the allocation of a tensor's storage, once, and return the number of the storage."""
@@ -129,7 +132,7 @@ class OpCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 @contextmanager
 def fake_tensors(counter: OpCounter) -> Iterator[OpCounter]:
     """A context with fake tensors, whose operations are counted."""
-    with FakeTensorMode(), counted(counter.loop), counter:
+    with FakeTensorMode(), counted(counter), counter:
         yield counter
 
 

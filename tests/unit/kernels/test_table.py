@@ -44,6 +44,8 @@ class Case:
     types: tuple[torch.dtype, ...] = (torch.float32,)
     empty: bool = True
     """Whether it takes no rows at all."""
+    exact: bool = True
+    """Whether threads change no bit; those of torch.bmm do, at odd sizes, and so they do in the reference."""
 
     def inputs(self, args: tuple[Any, ...]) -> list[Tensor]:
         """The tensors that get gradients."""
@@ -139,6 +141,12 @@ def bucketed(rounds: int, near: Near) -> Callable[[int, torch.dtype], tuple[Any,
     return make
 
 
+def disentangled(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
+    """Content of 21 tokens, and a vector for each of their 41 distances."""
+    parts = tuple(rand(rows, HEADS, 21, 8, dtype=dtype) for _ in range(3))
+    return parts, tuple(rand(HEADS, 41, 8, dtype=dtype) for _ in range(2))
+
+
 def scanned(time: int, decays: int) -> Callable[[int, torch.dtype], tuple[Any, ...]]:
     def make(rows: int, dtype: torch.dtype) -> tuple[Any, ...]:
         shapes = ((rows, 2, time, 6), (rows, 2, time, 6), (rows, 2, time, 5), (rows, 2, 6, 5))
@@ -195,6 +203,7 @@ CASES = [
     Case("relative_attention", "blocked", relative(80), rows=3, empty=False),
     Case("relative_attention", "blocked", relative(17), {"causal": True}, rows=3, empty=False),
     Case("relative_attention", "scaled_dot_product", relative(5), {"causal": True}, rows=5, types=DOUBLE, empty=False),
+    Case("disentangled_attention", "in_pieces", disentangled, rows=3, types=BOTH, exact=False),
     Case("packed_attention", "short", packed, rows=6, empty=False),
     Case("packed_attention", "grouped", packed, {"causal": True}, False, rows=6, types=BOTH, empty=False),
     Case("rotary", "one_pass", rotated, rows=20, empty=False),
@@ -352,7 +361,10 @@ def test_threads_do_not_change_a_bit(case: Case) -> None:
     for threads in (1, 2):
         torch.set_num_threads(threads)
         found.append(computed(case, case.fast, made(case, case.types[0])))
-    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    if case.exact:
+        assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    else:
+        assert_same(*found, case.types[0])
 
 
 def test_an_implementation_can_be_forced_in_one_thread() -> None:

@@ -8,6 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
+from ensue.kernels import cross_entropy, disentangled_attention
 from ensue.kernels.packing import AttentionRows
 from ensue.measure import cost
 from ensue.measure.cost import active_parameters, flops_per_token, generating, reference_kernels
@@ -110,6 +111,7 @@ def test_every_system_can_be_counted(system):
         ("transformer", {"dropout": 0.0}, 4, 70),
         ("bert", {}, 8, 32),
         ("roberta", {"dropout": 0.0}, 8, 32),
+        ("deberta", {}, 8, 32),
         ("seq2seq", {}, 8, 12),
         ("convs2s", {}, 8, 12),
     ],
@@ -173,6 +175,27 @@ def test_every_kernel_counts_its_matmuls(system, rows, length, more):
         with reference_kernels(model), plain[0], plain[1], FlopCounterMode(display=False) as seen:
             example_loss(model, rows, length).backward()
     assert counted == pytest.approx(seen.get_total_flops(), rel=0.05)
+
+
+@pytest.mark.parametrize("heads", [4, 7])
+def test_a_loop_of_equal_steps_counts_as_often_as_it_would_run(heads, monkeypatch):
+    """Attention by three heads of a row at a time, and a loss of seven slices."""
+    monkeypatch.setattr(disentangled_attention, "PIECE", 3 * 16**2)
+    monkeypatch.setattr(cross_entropy, "SLICE", 10 * 6000)
+
+    def step():
+        sizes = [(5, heads, 16, 8)] * 3 + [(heads, 31, 8)] * 2
+        *parts, by_key, by_query = (torch.randn(size, requires_grad=True) for size in sizes)
+        disentangled_attention.disentangled_attention(tuple(parts), (by_key, by_query)).sum().backward()
+        hidden, weight = (torch.randn(size, requires_grad=True) for size in ((64, 16), (6000, 16)))
+        cross_entropy.mean_cross_entropy(hidden, weight, None, torch.zeros(64, dtype=torch.long)).backward()
+
+    with OpCounter() as ran:
+        step()
+    with fake_tensors(OpCounter()) as counted:
+        step()
+    assert ran.flops > 0 and counted.flops == ran.flops
+    assert counted.times == 1
 
 
 def test_allocations_move_nothing_and_lookups_move_the_rows_they_return():
