@@ -129,7 +129,7 @@ class SpanTask(Task):
     """Fill in spans that are left out of a text."""
 
     name = "spans"
-    data = "text"
+    data = "text with gaps"
     settings = {"train": SpanTrainSettings, "data": SpanTextSettings, "tokenizer": TokenizerSettings}
     run = "ensue.runs.spans:SpanRun"
     short_evaluation = "data.eval_rows=50"

@@ -128,9 +128,9 @@ def test_a_setting_of_another_task_is_refused(system, name, hint):
     ("system", "name", "materials"),
     [
         ("lstm", "data.eval_pairs", "sentence pairs"),
-        ("lstm", "data.eval_rows", "documents and sentences"),
+        ("lstm", "data.eval_rows", "documents, text with gaps and sentences"),
         ("lstm", "train.batch_tokens", "sentence pairs, sentences and labelled examples"),
-        ("word2vec", "data.columns", "text, sentence pairs and labelled examples"),
+        ("word2vec", "data.columns", "text, sentence pairs, text with gaps and labelled examples"),
     ],
 )
 def test_the_error_lists_all_tasks_that_have_the_setting(tmp_path, system, name, materials):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ensue.core.errors import InputError
-from ensue.exchange.huggingface.writing import _check_gpt
+from ensue.exchange.huggingface.export_form import _check_gpt
 from ensue.kernels.experts import mix_experts
 from ensue.kernels.int8 import QuantisedLinear, quantise
 from ensue.kernels.kernel import use
