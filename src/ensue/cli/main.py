@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer import Option
 
-from ensue.cli import chat, cost, evaluate, inspect, label, language, serve, train, translate, words
+from ensue.cli import chat, cost, evaluate, inspect, label, language, race, serve, train, translate, words
 from ensue.cli.output import INTERRUPTED, print_line, warn
 from ensue.core import compile_notice, torchrun
 from ensue.core.errors import InputError, Interrupted, InvalidDistribution, OtherRankFailed, RankError
@@ -42,7 +42,7 @@ app = typer.Typer(
 COMMANDS: dict[str, Callable[..., None]] = {
     "fit": train.fit,
     "distil": train.distil,
-    "race": train.race,
+    "race": race.race,
     "get": chat.get,
     "chat": chat.chat,
     "score": language.score,

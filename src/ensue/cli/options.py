@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
@@ -67,6 +67,14 @@ Target = Annotated[list[str], Option(help="forecast: column to forecast, by name
 Horizon = Annotated[int | None, Option(min=1, help="forecast: number of steps to forecast")]
 
 MAX_BEAM = 1000
+
+
+def typed_settings(assignments: list[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Settings by the flat names of run.toml, from --set and from other options; the latter win."""
+    from ensue.core.settings import parse_assignments
+
+    given = {name: value for name, value in options.items() if value or (name == "seed" and value is not None)}
+    return {**parse_assignments(assignments), **given}
 
 
 def attention_names(text: str | None) -> list[str]:

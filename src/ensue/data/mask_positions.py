@@ -47,7 +47,8 @@ def choose_words(
 ) -> Positions:
     """Choose whole words of at most ``counts`` (B,) tokens, at least one word, those with the smallest keys first.
 
-    ``begins`` (B, T) says where words begin. With ``sizes`` (B, T) a word comes with those after it, so many in all.
+    ``begins`` (B, T) says where words begin. With ``sizes`` (B, T) each word is the first of a span of that
+    many words.
     """
     rows = []
     for row, count in enumerate(counts.tolist()):

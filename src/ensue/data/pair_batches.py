@@ -34,8 +34,8 @@ class PairBatch(PaddedBatch):
 class PairBatches:
     """Batches of at most ``tokens`` padded tokens on the longer side: rows × max(S, T) ≤ ``tokens``.
 
-    A pair that exceeds this alone is its own batch. With a ``limit``, each task has at most so many pairs in an epoch,
-    others each time: mixing in proportion to size, up to a limit (Raffel et al., 2020).
+    A pair that exceeds this alone is its own batch. With a ``limit``, each task has at most that number of pairs in an
+    epoch, others each time: mixing in proportion to size, up to a limit (Raffel et al., 2020).
     """
 
     def __init__(
