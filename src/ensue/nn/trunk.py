@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -200,7 +201,8 @@ class Trunk(nn.ModuleList):
         for number in range(first, len(blocks)):
             block, past = blocks[number], pasts[number]
             if at is not None and number == len(blocks) - 1:
-                x, seen_here = (last or type(block).at)(block, x, at, layout, weights)
+                own_at = block.at if last is None else partial(last, block)  # a sharded block has an ``at`` of its own
+                x, seen_here = own_at(x, at, layout, weights)
             else:
                 own = None if memory is None else Memory(memory.layers[number : number + 1], memory.source)
                 x, new, seen_here = block(x, past, layout, own, weights)
