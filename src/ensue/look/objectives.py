@@ -33,7 +33,8 @@ def _panel(race: dict[str, Any], labelled: dict[str, Any], order: list[str]) -> 
         for one in race["objectives"]
         for seed, value in enumerate(one["scores"].get(labelled["name"], {}).get("seeds", ()))
     ]
-    axis = {"title": f"{rules.measure.title} ({better})", "scale": alt.Scale(zero=False, padding=20)}
+    scale, ticks = alt.Scale(zero=False, padding=20), alt.Axis(tickCount=5, labelOverlap=True)
+    axis = {"title": f"{rules.measure.title} ({better})", "scale": scale, "axis": ticks}
     y = alt.Y("objective:N", sort=order, title=None)
     colour = alt.Color("objective:N", sort=order, scale=cycled(order), legend=None)
     base = alt.Chart(alt.Data(values=points)).encode(y=y, color=colour)
