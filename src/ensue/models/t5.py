@@ -109,7 +109,7 @@ NEWER_SIZES: dict[str, dict[str, Any]] = {
     "t5-v1.1-base": {"layers": 12, "heads": 12, "hidden": 768, "inner": 2048},
     "t5-v1.1-large": {"layers": 24, "heads": 16, "hidden": 1024, "inner": 2816},
 }
-SMALL: dict[str, Any] = {"layers": 3, "heads": 4, "hidden": 128, "inner": 512, "context": 128, "train.lr": 1e-2}
+SMALL: dict[str, Any] = {"layers": 3, "heads": 4, "hidden": 128, "inner": 512, "context": 128, "train.lr": 3e-3}
 
 
 class T5(EncoderDecoder):
